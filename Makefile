@@ -1,0 +1,58 @@
+# `make` prints the targets. Each one builds .venv first when it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ROWS ?= 1000000
+ROUNDS ?= 5
+export PYTHONWARNINGS ?= default
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-system check lint types contracts migrations lock bench-purge clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pushops needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": say make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(VENV)/.ready ## build .venv from the lock file
+
+demo: setup ## purge 300,000 tombstones beside live traffic, a killed worker and a second beat, and show it
+	@$(BIN)/python -m pushops.sandbox.demo
+
+test: setup ## run every test that the wheels alone can run (under five minutes)
+	$(BIN)/pytest tests/unit tests/db tests/flow tests/fault
+
+test-fast: setup ## run the tests without a worker or a broker
+	$(BIN)/pytest tests/unit tests/db
+
+test-system: setup ## run what needs Debian packages, installing them (root)
+	PYTEST=$(BIN)/pytest tests/system/run
+
+lint: setup ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## mypy, strict
+	$(BIN)/mypy
+
+contracts: setup ## import-linter: imports go one way down
+	$(BIN)/lint-imports
+
+migrations: setup ## squawk on the SQL of every migration
+	$(BIN)/pushops migrate --sql | $(BIN)/squawk --stdin-filepath migrations.sql
+
+check: lint types contracts migrations test ## everything that must pass before a commit lands
+
+bench-purge: setup ## measure the purge against what one would write oneself (ROWS=1000000 ROUNDS=5)
+	@$(BIN)/python -m bench.purge --rows $(ROWS) --rounds $(ROUNDS)
+
+lock: ## pin every dependency again, with hashes
+	$(BIN)/pip-compile --quiet --all-extras --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --output-file requirements.lock pyproject.toml
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

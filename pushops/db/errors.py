@@ -1,0 +1,63 @@
+"""The one place where a driver's error becomes one of ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+from psycopg import errors as pg
+from psycopg_pool import PoolTimeout
+
+from pushops.errors import DatabaseError, DataError, StatementTimeoutError, TransientDatabaseError
+
+_TRANSIENT: Final = (
+    pg.DeadlockDetected,
+    pg.SerializationFailure,
+    pg.LockNotAvailable,
+    pg.AdminShutdown,
+    pg.CrashShutdown,
+    pg.CannotConnectNow,
+    pg.TooManyConnections,
+    pg.IdleInTransactionSessionTimeout,
+    pg.ReadOnlySqlTransaction,  # a demoted primary: its connection is discarded, another one may be writable
+    PoolTimeout,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+)
+_DATA: Final = (psycopg.IntegrityError, psycopg.DataError, pg.RaiseException)
+
+
+def classify(error: Exception) -> DatabaseError:
+    """Our error for a driver's: timeouts ask for less work, data errors for isolation, the rest may pass.
+
+    The text names the SQLSTATE and the constraint, never the row: PostgreSQL's DETAIL repeats values.
+    """
+    text = describe(error)
+    match error:
+        case pg.QueryCanceled():
+            return StatementTimeoutError(text)
+        case _ if isinstance(error, _DATA):
+            return DataError(text)
+        case _ if isinstance(error, _TRANSIENT):
+            return TransientDatabaseError(text)
+        case _:
+            return DatabaseError(text)
+
+
+def describe(error: Exception) -> str:
+    """``23503 ForeignKeyViolation on constraint orders_subscription_fkey``, without any value."""
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+        return type(error).__name__
+    diagnosis = error.diag
+    where = f" on constraint {diagnosis.constraint_name}" if diagnosis.constraint_name else ""
+    table = f" of {diagnosis.schema_name}.{diagnosis.table_name}" if diagnosis.table_name else ""
+    return f"{error.sqlstate} {type(error).__name__}{where}{table}"
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Driver errors leave the block as ours; the driver's own is not chained, since it may carry values."""
+    try:
+        yield
+    except (psycopg.Error, PoolTimeout) as error:
+        raise classify(error) from None

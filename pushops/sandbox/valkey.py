@@ -1,0 +1,125 @@
+"""One Valkey server in one folder, on loopback with a random password."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from pushops.errors import PushopsError
+from pushops.sandbox import processes
+from pushops.sandbox.account import server_account
+from pushops.sandbox.binaries import runnable_valkey
+
+HOST: Final = "127.0.0.1"
+ATTEMPTS: Final = 5
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
+# A broker that evicts keys loses tasks; nothing here needs to survive the server.
+DEFAULTS: Final = {"maxmemory-policy": "noeviction", "save": "", "appendonly": "no"}
+
+
+class ValkeyServer:
+    """A Valkey server whose settings, log and data live in `folder`; it outlives the process that starts it.
+
+    It listens on TCP because kombu and redis-py spell a Unix socket's URL differently, and one URL must serve both.
+    """
+
+    def __init__(self, folder: Path, *, options: Mapping[str, str] = NO_OPTIONS) -> None:
+        self.folder = folder.resolve()
+        self.options = dict(options)
+        self.account = server_account()
+        self.data = self.folder / "data"
+        self.log = self.folder / "server.log"
+        self._endpoint = self.folder / "endpoint"
+
+    def start(self) -> None:
+        """Start unless it runs; returns when it answers. It keeps its port, unless another took that meanwhile."""
+        if self.running():
+            return
+        self._make_folders()
+        for _ in range(ATTEMPTS):
+            if self._try_start():
+                return
+            self._endpoint.unlink(missing_ok=True)
+        raise PushopsError(f"expected Valkey to start, got\n{self.log_tail()}")
+
+    def stop(self) -> None:
+        """Stop and wait for it; saves first when its options ask for that."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, as a crash would; returns when it is gone."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def running(self) -> bool:
+        return self.pid() is not None
+
+    def pid(self) -> int | None:
+        """Return its pid, or None unless the process there really is this server."""
+        pid = processes.read_pid(self._pid_file)
+        return pid if pid is not None and processes.is_ours(pid, self.account.uid, self._marker) else None
+
+    def url(self, database: int = 0) -> str:
+        """Return the URL that both redis-py and kombu take."""
+        port, password = self._read_endpoint()
+        return f"redis://:{password}@{HOST}:{port}/{database}"
+
+    def remove(self) -> None:
+        """Stop it, however it takes, and remove its folder."""
+        try:
+            self.stop()
+        except PushopsError:
+            self.kill()
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def log_tail(self, lines: int = 20) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.data / "valkey.pid"
+
+    @property
+    def _marker(self) -> str:
+        return f"--pidfile {self._pid_file}"
+
+    def _make_folders(self) -> None:
+        self.account.make_folder(self.folder)
+        self.account.enter(self.folder)
+        self.account.make_folder(self.data, owned=True)
+        if not self.log.exists():
+            self.account.make_file(self.log, owned=True)
+
+    def _try_start(self) -> bool:
+        """Start on the remembered port or a free one; False when the server gave up, as it does on a port in use."""
+        self._pid_file.unlink(missing_ok=True)
+        port, password = self._read_endpoint() if self._endpoint.exists() else self._new_endpoint()
+        settings = self.folder / "valkey.conf"
+        write_private(settings, self._settings(port, password))
+        program = runnable_valkey(self.account, self.folder / "binaries")
+        with settings.open() as source:  # over stdin: the password is in no argument, and in no file of the servers' user
+            self.account.run([str(program), "-", "--pidfile", str(self._pid_file)], self.folder, source)
+        processes.wait_until(lambda: self._answers(port, password) or self._gave_up(), 10, "an answer from Valkey")
+        return self.running()
+
+    def _settings(self, port: int, password: str) -> str:
+        fixed = {
+            "bind": HOST,
+            "port": str(port),
+            "requirepass": password,
+            "daemonize": "yes",
+            "dir": str(self.data),
+            "logfile": str(self.log),
+            "set-proc-title": "no",  # the arguments are how the process is known to be this server
+        }
+        return "".join(f"{name} {_value(value)}\n" for name, value in {**DEFAULTS, **self.options, **fixed}.items())

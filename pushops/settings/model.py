@@ -1,0 +1,165 @@
+"""The settings themselves, with defaults. Reasons for the numbers: docs/settings.md."""
+
+import os
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from pushops.settings.values import Expected, Identifier, OptionalFile, duration, integer, json_object, share
+
+PREFIX: Final = "PUSHOPS_"
+
+
+def config_file() -> Path:
+    """The settings file; it need not exist."""
+    return Path(os.environ.get("PUSHOPS_CONFIG", "pushops.toml"))
+
+
+class Cadence(StrEnum):
+    """How often this sender usually sends; windows that follow the sender scale with it."""
+
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    MONTHLY = "monthly"
+
+
+CADENCE_FACTOR: Final = {Cadence.DAILY: 0.5, Cadence.WEEKLY: 1.0, Cadence.MONTHLY: 2.0}
+CADENCED: Final = ("stale_after", "expire_after", "pending_expire_after", "untried_after")
+
+_SecretUrl = Annotated[SecretStr | None, Expected("a URL")]
+_SecretMap = Annotated[
+    dict[str, SecretStr],
+    NoDecode,
+    BeforeValidator(json_object),
+    Expected('a JSON object of id to base64url key, such as {"1": "..."}: see pushops keys generate'),
+]
+_HostMap = Annotated[
+    dict[str, str],
+    NoDecode,
+    BeforeValidator(json_object),
+    Expected('a JSON object of host pattern to label, such as {"push.example.org": "own"}'),
+]
+
+
+class Settings(BaseSettings):
+    """All of ``PUSHOPS_*`` and ``pushops.toml``; the environment wins."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    # Where things are
+    database_url: _SecretUrl = None
+    broker_url: _SecretUrl = None
+    redis_url: _SecretUrl = None
+    db_schema: Identifier = "pushops"
+    queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$"), Expected("a queue name")] = "pushops"
+    pool_size: integer(1, 200) = 4
+    pooler: Annotated[bool, Expected("true or false")] = False
+    statement_timeout: duration("10ms", "5m") = timedelta(seconds=5)
+    lock_timeout: duration("10ms", "1m") = timedelta(seconds=1)
+    broker_timeout: duration("100ms", "1m") = timedelta(seconds=2)
+
+    # Keys
+    log_hmac_key: Annotated[SecretStr | None, Expected("a base64url key of 32 bytes: see pushops keys generate")] = None
+    seal_keys: _SecretMap = {}
+    seal_key_version: Annotated[int | None, Field(ge=1), Expected("a version that PUSHOPS_SEAL_KEYS holds")] = None
+    vapid_keys: _SecretMap = {}
+    vapid_key_id: Annotated[str | None, Expected("an id that PUSHOPS_VAPID_KEYS holds")] = None
+    vapid_subject: Annotated[str | None, Expected("a mailto: or https: URI that reaches you")] = None
+    key_provider: Annotated[str | None, Field(pattern=r"^[\w.]+:\w+$"), Expected("module:function")] = None
+
+    # Intake
+    endpoint_max: integer(512, 8192) = 2048
+    extra_hosts: _HostMap = {}
+    max_live_per_user: Annotated[int | None, Field(ge=1), Expected("a positive integer")] = None
+    last_seen_throttle: duration("1s", "7d") = timedelta(hours=1)
+    reconnection_window: duration("1d", "365d") = timedelta(days=30)
+
+    # How long things are kept
+    cadence: Annotated[Cadence, Expected("daily, weekly or monthly")] = Cadence.WEEKLY
+    stale_after: duration("7d", "365d") = timedelta(days=30)
+    expire_after: duration("7d", "730d") = timedelta(days=60)
+    pending_expire_after: duration("7d", "365d") = timedelta(days=30)
+    untried_after: duration("30d", "730d") = timedelta(days=180)
+    undo_window: duration("1h", "30d") = timedelta(hours=72)
+    tombstone_retention: duration("31d", "3650d") = timedelta(days=90)
+    period_retention: duration("31d", "3650d") = timedelta(days=90)
+    receipt_retention: duration("7d", "365d") = timedelta(days=30)
+
+    # Sweeps
+    sweep_batch_rows: integer(1, 20_000) = 5_000
+    sweep_pause_ms: integer(0, 60_000) = 100
+    sweep_budget_ms: integer(1_000, 86_400_000) = 240_000
+    sweep_target_batch_ms: integer(5, 5_000) = 50
+    sweep_max_parallel: integer(1, 64) = 2
+    sweep_max_queue: integer(1, 10_000) = 200
+    sweep_low_water: integer(0, 10_000) = 50
+    sweep_max_share: share(0.0001, 1) = 0.2
+    sweep_max_lag_bytes: integer(0, 2**50) = 64 * 1024 * 1024
+    sweep_max_lag_give_up: duration("1s", "1h") = timedelta(seconds=60)
+    sweep_grace: duration("1s", "1h") = timedelta(seconds=60)
+    sweep_lease: duration("5s", "1h") = timedelta(seconds=60)
+    sweep_walk: Annotated[Literal["auto", "index", "blocks"], Expected("auto, index or blocks")] = "auto"
+    expected_replicas: Annotated[int | None, Field(ge=0), Expected("how many replicas must be visible")] = None
+    snapshot_report_after: duration("1m", "7d") = timedelta(minutes=20)
+    snapshot_hold_after: Annotated[duration("1m", "7d") | None, Expected("a duration such as 1h")] = None
+    stop_file: OptionalFile = None
+
+    # Events
+    log_format: Annotated[Literal["json", "console"], Expected("json or console")] = "json"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Expected("debug, info, warning or error")] = "info"
+    sentry_dsn: Annotated[SecretStr | None, Expected("a Sentry DSN")] = None
+
+    @model_validator(mode="after")
+    def _check_low_water(self) -> Self:
+        if self.sweep_low_water >= self.sweep_max_queue:
+            raise ValueError(
+                f"expected PUSHOPS_SWEEP_LOW_WATER to be below PUSHOPS_SWEEP_MAX_QUEUE ({self.sweep_max_queue}),"
+                f" got {self.sweep_low_water}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_seal_key_version(self) -> Self:
+        if self.seal_keys and str(self.current_seal_version) not in self.seal_keys:
+            raise ValueError(
+                f"expected PUSHOPS_SEAL_KEY_VERSION to name one of {sorted(self.seal_keys)}, got {self.seal_key_version}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_statement_fits_lease(self) -> Self:
+        if self.statement_timeout * 2 > self.sweep_lease:
+            raise ValueError("expected PUSHOPS_SWEEP_LEASE to be at least twice PUSHOPS_STATEMENT_TIMEOUT")
+        return self
+
+    @property
+    def current_seal_version(self) -> int | None:
+        """The version that seals; with one key there is nothing to choose."""
+        only = int(next(iter(self.seal_keys))) if len(self.seal_keys) == 1 else None
+        return self.seal_key_version or only
+
+    def window(self, name: str) -> timedelta:
+        """A retention window as it is in force: scaled by the cadence where it follows the sender."""
+        value: timedelta = getattr(self, name)
+        return value * CADENCE_FACTOR[self.cadence] if name in CADENCED else value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (pydantic names it)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (pydantic names it)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, config_file())

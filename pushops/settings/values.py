@@ -1,0 +1,89 @@
+"""The kinds of value that a setting may have; each says in words what it expects."""
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field
+
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_DURATION: Final = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,6})?)(?P<unit>ms|s|m|h|d|w)")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a setting accepts, in words; errors and ``pushops config`` print it."""
+
+    words: str
+
+
+def parse_duration(value: object) -> timedelta:
+    """``90d``, ``72h``, ``1.5s``, ``100ms``: a number and a unit, since a bare number has meant too many things."""
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("not a duration")
+    return timedelta(seconds=float(match["number"]) * _UNITS[match["unit"]])
+
+
+def format_duration(value: timedelta) -> str:
+    """The largest unit that divides the value: the form that ``parse_duration`` reads back."""
+    milliseconds = value // timedelta(milliseconds=1)
+    for unit, size in reversed(_UNITS.items()):
+        step = round(size * 1000)
+        if milliseconds and milliseconds % step == 0 and unit != "w":
+            return f"{milliseconds // step}{unit}"
+    return f"{milliseconds}ms"
+
+
+def duration(floor: str, ceiling: str) -> Any:  # noqa: ANN401  (a type, made at import)
+    """A duration type with both ends included; zero and negative values never mean "for ever" or "everything"."""
+    low, high = parse_duration(floor), parse_duration(ceiling)
+
+    def check(value: object) -> timedelta:
+        found = parse_duration(value)
+        if not low <= found <= high:
+            raise ValueError("out of range")
+        return found
+
+    words = f"a duration between {floor} and {ceiling}, such as 90d, 12h, 30s or 100ms"
+    return Annotated[timedelta, BeforeValidator(check), Expected(words)]
+
+
+def integer(low: int, high: int) -> Any:  # noqa: ANN401  (a type, made at import)
+    words = "a positive integer" if low == 1 else "an integer"
+    return Annotated[int, Field(ge=low, le=high), Expected(f"{words} between {low} and {high}")]
+
+
+def share(low: float, high: float) -> Any:  # noqa: ANN401  (a type, made at import)
+    return Annotated[float, Field(ge=low, le=high), Expected(f"a share between {low} and {high}")]
+
+
+def _check_identifier(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", value):
+        raise ValueError("not an identifier")
+    return value
+
+
+def _check_file(value: object) -> Path | None:
+    return None if value in (None, "") else Path(str(value))
+
+
+def json_object(value: object) -> object:
+    """The environment has JSON text, the file a table; a bad text is an error of this setting like any other."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except RecursionError as error:
+        raise ValueError("not a JSON object") from error
+
+
+Identifier = Annotated[
+    str, BeforeValidator(_check_identifier), Expected("a lower-case SQL identifier of at most 63 characters")
+]
+OptionalFile = Annotated[Path | None, BeforeValidator(_check_file), Expected("a path")]
