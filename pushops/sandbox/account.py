@@ -31,7 +31,9 @@ class Account:
         done = self._run(arguments, folder, source)
         if done.returncode:
             complaint = (done.stderr or done.stdout).strip()
-            raise PushopsError(f"expected {Path(arguments[0]).name} to succeed, got exit {done.returncode}: {complaint}")
+            raise PushopsError(
+                f"expected {Path(arguments[0]).name} to succeed, got exit {done.returncode}: {complaint}"
+            )
         return done.stdout
 
     def succeeds(self, arguments: Sequence[str]) -> bool:

@@ -102,9 +102,7 @@ class PostgresServer:
             raise PushopsError(f"expected psql to succeed, got {done.stderr.strip()}")
         return done.stdout.strip()
 
-    def create_database(
-        self, name: str, template: str | None = None, *, strategy: Strategy | None = None
-    ) -> str:
+    def create_database(self, name: str, template: str | None = None, *, strategy: Strategy | None = None) -> str:
         """Create a database, as a copy of `template` if named, and return its URL."""
         source = f" TEMPLATE {_identifier(template)}" if template else ""
         how = f" STRATEGY {strategy}" if strategy else ""
@@ -188,8 +186,9 @@ class PostgresServer:
         return not left and self.pid() is None
 
     def _release_shared_memory(self) -> None:
-        # A killed server's System V segment stays behind; starting in check mode recycles it and frees it on exit.
+        """Free a killed server's System V segment: a start in check mode recycles it and frees it on exit."""
         if (self.data / "postmaster.pid").exists():
+            self._clear_leftovers()
             self._program("postgres", "--check", "-D", str(self.data), *self._settings())
 
     def _pg_ctl(self, verb: str, *arguments: str) -> None:
@@ -198,3 +197,7 @@ class PostgresServer:
     def _program(self, name: str, *arguments: str) -> str:
         programs = runnable_postgres(self.account, self.folder / "binaries")
         return self.account.run([str(programs / name), *arguments], self.folder)
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

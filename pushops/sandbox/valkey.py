@@ -107,7 +107,9 @@ class ValkeyServer:
         settings = self.folder / "valkey.conf"
         write_private(settings, self._settings(port, password))
         program = runnable_valkey(self.account, self.folder / "binaries")
-        with settings.open() as source:  # over stdin: the password is in no argument, and in no file of the servers' user
+        with (
+            settings.open() as source
+        ):  # over stdin: the password is in no argument, and in no file of the servers' user
             self.account.run([str(program), "-", "--pidfile", str(self._pid_file)], self.folder, source)
         processes.wait_until(lambda: self._answers(port, password) or self._gave_up(), 10, "an answer from Valkey")
         return self.running()
@@ -123,3 +125,53 @@ class ValkeyServer:
             "set-proc-title": "no",  # the arguments are how the process is known to be this server
         }
         return "".join(f"{name} {_value(value)}\n" for name, value in {**DEFAULTS, **self.options, **fixed}.items())
+
+    def _answers(self, port: int, password: str) -> bool:
+        if not self.running():
+            return False
+        with suppress(OSError), socket.create_connection((HOST, port), timeout=1) as connection:
+            connection.sendall(f"AUTH {password}\r\nPING\r\n".encode())
+            with connection.makefile("rb") as replies:
+                return (replies.readline(), replies.readline()) == (b"+OK\r\n", b"+PONG\r\n")
+        return False
+
+    def _gave_up(self) -> bool:
+        return not self.running() and not processes.working_in(self.data, "valkey-server")
+
+    def _end(self, number: signal.Signals) -> None:
+        pid = self.pid()
+        if pid is not None:
+            processes.send(pid, number)
+            processes.wait_until(lambda: not self.running(), 30, "the stopped Valkey to go")
+
+    def _new_endpoint(self) -> tuple[int, str]:
+        port, password = free_port(), secrets.token_urlsafe(24)
+        write_private(self._endpoint, f"{port} {password}")
+        return port, password
+
+    def _read_endpoint(self) -> tuple[int, str]:
+        port, password = self._endpoint.read_text().split()
+        return int(port), password
+
+
+def free_port() -> int:
+    """Return a loopback port that is free right now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only the caller can read, whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def _value(value: str) -> str:
+    if "\n" in value:
+        raise PushopsError("expected a Valkey option on one line, got a line break")
+    return value or '""'

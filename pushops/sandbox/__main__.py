@@ -1,0 +1,49 @@
+"""Thin entry: `python -m pushops.sandbox up|down|status|env`."""
+
+import shlex
+import sys
+
+from pushops.errors import PushopsError
+from pushops.sandbox.sandbox import Sandbox
+
+
+def main(arguments: list[str]) -> int:
+    verbs = {"up": up, "down": down, "status": status, "env": env}
+    if len(arguments) != 1 or arguments[0] not in verbs:
+        print(f"expected one of {', '.join(verbs)}, got {shlex.join(arguments) or 'nothing'}", file=sys.stderr)
+        return 2
+    try:
+        return verbs[arguments[0]](Sandbox())
+    except PushopsError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def up(sandbox: Sandbox) -> int:
+    sandbox.up()
+    return env(sandbox)
+
+
+def down(sandbox: Sandbox) -> int:
+    print("sandbox stopped and removed" if sandbox.down() else "no sandbox to stop")
+    return 0
+
+
+def status(sandbox: Sandbox) -> int:
+    found = sandbox.status()
+    print(f"folder {found.folder}\npostgresql pid {found.postgres_pid}\nvalkey pid {found.valkey_pid}")
+    return 0 if found.up else 3
+
+
+def env(sandbox: Sandbox) -> int:
+    info = sandbox.info()
+    if info is None:
+        print("expected the sandbox to be up, got none", file=sys.stderr)
+        return 3
+    print(f"export PUSHOPS_DATABASE_URL={shlex.quote(info.database_url)}")
+    print(f"export PUSHOPS_BROKER_URL={shlex.quote(info.broker_url)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

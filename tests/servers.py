@@ -1,0 +1,52 @@
+"""Private PostgreSQL and Valkey servers for tests: in a temporary folder, gone at exit whatever happens."""
+
+import atexit
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from pushops.sandbox import PostgresServer, ValkeyServer
+
+Server = TypeVar("Server", PostgresServer, ValkeyServer)
+
+
+def new_folder(prefix: str = "pushops-test") -> Path:
+    """Name a folder that is not there yet: pytest's own are closed to `nobody`, who runs the servers under root."""
+    return Path(tempfile.gettempdir()) / f"{prefix}-{secrets.token_hex(6)}"
+
+
+@contextmanager
+def postgres(options: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
+    """Yield a started server; stop and remove it afterwards."""
+    with removed(PostgresServer(new_folder("pushops-pg"), options=options or {})) as server:
+        server.start()
+        yield server
+
+
+@contextmanager
+def replica(primary: PostgresServer, slot: str | None = None) -> Iterator[PostgresServer]:
+    """Yield a started hot standby of `primary`; stop and remove it afterwards."""
+    with removed(primary.base_backup(new_folder("pushops-replica"), slot=slot)) as server:
+        yield server
+
+
+@contextmanager
+def valkey(options: Mapping[str, str] | None = None) -> Iterator[ValkeyServer]:
+    """Yield a started server; stop and remove it afterwards."""
+    with removed(ValkeyServer(new_folder("pushops-valkey"), options=options or {})) as server:
+        server.start()
+        yield server
+
+
+@contextmanager
+def removed(server: Server) -> Iterator[Server]:
+    """Remove `server` at the end of the block, and at the interpreter's exit if the block never ends."""
+    atexit.register(server.remove)
+    try:
+        yield server
+    finally:
+        server.remove()
+        atexit.unregister(server.remove)
