@@ -1,0 +1,74 @@
+"""Key material at the door: base64 text that must be a P-256 point or an auth secret, and nothing near it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+
+from pushops.subscriptions.base64url import Base64Error, decode
+from pushops.subscriptions.rejection import Reason, describe, rejection, text_of
+
+_POINT_BYTES: Final = 65
+_UNCOMPRESSED: Final = 4  # SEC 1, section 2.3.3
+_AUTH_BYTES: Final = 16  # RFC 8291, section 3.2
+# The longest of them has 88 characters: what is longer is not worth decoding.
+_MAX_TEXT: Final = 128
+_CURVE: Final = SECP256R1()
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    field: str
+    bad_length: Reason
+    bad_point: Reason
+
+
+P256DH: Final = _Point("keys.p256dh", Reason.BAD_P256DH_LENGTH, Reason.BAD_P256DH_POINT)
+APPLICATION_SERVER_KEY: Final = _Point(
+    "applicationServerKey",
+    Reason.BAD_APPLICATION_SERVER_KEY_LENGTH,
+    Reason.BAD_APPLICATION_SERVER_KEY_POINT,
+)
+
+
+def read_point(kind: _Point, value: object) -> bytes:
+    """65 bytes of an uncompressed point that lies on P-256, from base64, raising RejectionError."""
+    return check_point(kind, _read_base64(kind.field, kind.bad_length, value))
+
+
+def check_point(kind: _Point, raw: bytes) -> bytes:
+    """The same bytes if they are a point; length and prefix alone would let ECDH fail at the first send."""
+    if len(raw) != _POINT_BYTES:
+        raise rejection(kind.field, kind.bad_length, "65 bytes", f"{len(raw)} bytes")
+    if raw[0] != _UNCOMPRESSED or not _on_curve(raw):
+        raise rejection(kind.field, kind.bad_point, "an uncompressed point on P-256", "65 bytes that are none")
+    return raw
+
+
+def _on_curve(raw: bytes) -> bool:
+    try:
+        EllipticCurvePublicKey.from_encoded_point(_CURVE, raw)
+    except (ValueError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def read_auth(value: object) -> bytes:
+    """16 bytes of auth secret, raising RejectionError. Encryption takes any length; no browser decrypts it then."""
+    raw = _read_base64("keys.auth", Reason.BAD_AUTH_LENGTH, value)
+    if len(raw) != _AUTH_BYTES:
+        raise rejection("keys.auth", Reason.BAD_AUTH_LENGTH, "16 bytes", f"{len(raw)} bytes")
+    return raw
+
+
+def _read_base64(field: str, too_long: Reason, value: object) -> bytes:
+    text = text_of(value)
+    if text is None:
+        raise rejection(field, Reason.NOT_A_STRING, "a base64url string", describe(value))
+    if len(text) > _MAX_TEXT:
+        raise rejection(field, too_long, f"at most {_MAX_TEXT} characters", describe(text))
+    try:
+        return decode(text)
+    except Base64Error as error:
+        raise rejection(field, error.reason, "base64 in one alphabet, padded or not", describe(text)) from None
