@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROWS ?= 1000000
 ROUNDS ?= 5
-export PYTHONWARNINGS ?= default
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-system check lint types contracts migrations lock bench-purge clean

@@ -4,7 +4,6 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr, ValidationError

@@ -15,7 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from pushops.settings.values import Expected, Identifier, OptionalFile, duration, integer, json_object, share
+from pushops.settings.values import Duration, Expected, Identifier, OptionalFile, integer, json_object, share
 
 PREFIX: Final = "PUSHOPS_"
 
@@ -62,11 +62,11 @@ class Settings(BaseSettings):
     redis_url: _SecretUrl = None
     db_schema: Identifier = "pushops"
     queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$"), Expected("a queue name")] = "pushops"
-    pool_size: integer(1, 200) = 4
+    pool_size: Annotated[int, integer(1, 200)] = 4
     pooler: Annotated[bool, Expected("true or false")] = False
-    statement_timeout: duration("10ms", "5m") = timedelta(seconds=5)
-    lock_timeout: duration("10ms", "1m") = timedelta(seconds=1)
-    broker_timeout: duration("100ms", "1m") = timedelta(seconds=2)
+    statement_timeout: Annotated[timedelta, Duration("10ms", "5m")] = timedelta(seconds=5)
+    lock_timeout: Annotated[timedelta, Duration("10ms", "1m")] = timedelta(seconds=1)
+    broker_timeout: Annotated[timedelta, Duration("100ms", "1m")] = timedelta(seconds=2)
 
     # Keys
     log_hmac_key: Annotated[SecretStr | None, Expected("a base64url key of 32 bytes: see pushops keys generate")] = None
@@ -78,45 +78,47 @@ class Settings(BaseSettings):
     key_provider: Annotated[str | None, Field(pattern=r"^[\w.]+:\w+$"), Expected("module:function")] = None
 
     # Intake
-    endpoint_max: integer(512, 8192) = 2048
+    endpoint_max: Annotated[int, integer(512, 8192)] = 2048
     extra_hosts: _HostMap = {}
     max_live_per_user: Annotated[int | None, Field(ge=1), Expected("a positive integer")] = None
-    last_seen_throttle: duration("1s", "7d") = timedelta(hours=1)
-    reconnection_window: duration("1d", "365d") = timedelta(days=30)
+    last_seen_throttle: Annotated[timedelta, Duration("1s", "7d")] = timedelta(hours=1)
+    reconnection_window: Annotated[timedelta, Duration("1d", "365d")] = timedelta(days=30)
 
     # How long things are kept
     cadence: Annotated[Cadence, Expected("daily, weekly or monthly")] = Cadence.WEEKLY
-    stale_after: duration("7d", "365d") = timedelta(days=30)
-    expire_after: duration("7d", "730d") = timedelta(days=60)
-    pending_expire_after: duration("7d", "365d") = timedelta(days=30)
-    untried_after: duration("30d", "730d") = timedelta(days=180)
-    undo_window: duration("1h", "30d") = timedelta(hours=72)
-    tombstone_retention: duration("31d", "3650d") = timedelta(days=90)
-    period_retention: duration("31d", "3650d") = timedelta(days=90)
-    receipt_retention: duration("7d", "365d") = timedelta(days=30)
+    stale_after: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
+    expire_after: Annotated[timedelta, Duration("7d", "730d")] = timedelta(days=60)
+    pending_expire_after: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
+    untried_after: Annotated[timedelta, Duration("30d", "730d")] = timedelta(days=180)
+    undo_window: Annotated[timedelta, Duration("1h", "30d")] = timedelta(hours=72)
+    tombstone_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
+    period_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
+    receipt_retention: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
 
     # Sweeps
-    sweep_batch_rows: integer(1, 20_000) = 5_000
-    sweep_pause_ms: integer(0, 60_000) = 100
-    sweep_budget_ms: integer(1_000, 86_400_000) = 240_000
-    sweep_target_batch_ms: integer(5, 5_000) = 50
-    sweep_max_parallel: integer(1, 64) = 2
-    sweep_max_queue: integer(1, 10_000) = 200
-    sweep_low_water: integer(0, 10_000) = 50
-    sweep_max_share: share(0.0001, 1) = 0.2
-    sweep_max_lag_bytes: integer(0, 2**50) = 64 * 1024 * 1024
-    sweep_max_lag_give_up: duration("1s", "1h") = timedelta(seconds=60)
-    sweep_grace: duration("1s", "1h") = timedelta(seconds=60)
-    sweep_lease: duration("5s", "1h") = timedelta(seconds=60)
+    sweep_batch_rows: Annotated[int, integer(1, 20_000)] = 5_000
+    sweep_pause_ms: Annotated[int, integer(0, 60_000)] = 100
+    sweep_budget_ms: Annotated[int, integer(1_000, 86_400_000)] = 240_000
+    sweep_target_batch_ms: Annotated[int, integer(5, 5_000)] = 50
+    sweep_max_parallel: Annotated[int, integer(1, 64)] = 2
+    sweep_max_queue: Annotated[int, integer(1, 10_000)] = 200
+    sweep_low_water: Annotated[int, integer(0, 10_000)] = 50
+    sweep_max_share: Annotated[float, share(0.0001, 1)] = 0.2
+    sweep_max_lag_bytes: Annotated[int, integer(0, 2**50)] = 64 * 1024 * 1024
+    sweep_max_lag_give_up: Annotated[timedelta, Duration("1s", "1h")] = timedelta(seconds=60)
+    sweep_grace: Annotated[timedelta, Duration("1s", "1h")] = timedelta(seconds=60)
+    sweep_lease: Annotated[timedelta, Duration("5s", "1h")] = timedelta(seconds=30)
     sweep_walk: Annotated[Literal["auto", "index", "blocks"], Expected("auto, index or blocks")] = "auto"
     expected_replicas: Annotated[int | None, Field(ge=0), Expected("how many replicas must be visible")] = None
-    snapshot_report_after: duration("1m", "7d") = timedelta(minutes=20)
-    snapshot_hold_after: Annotated[duration("1m", "7d") | None, Expected("a duration such as 1h")] = None
+    snapshot_report_after: Annotated[timedelta, Duration("1m", "7d")] = timedelta(minutes=20)
+    snapshot_hold_after: Annotated[timedelta | None, Duration("1m", "7d")] = None
     stop_file: OptionalFile = None
 
     # Events
     log_format: Annotated[Literal["json", "console"], Expected("json or console")] = "json"
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Expected("debug, info, warning or error")] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Expected("debug, info, warning or error")] = (
+        "info"
+    )
     sentry_dsn: Annotated[SecretStr | None, Expected("a Sentry DSN")] = None
 
     @model_validator(mode="after")
@@ -132,7 +134,8 @@ class Settings(BaseSettings):
     def _check_seal_key_version(self) -> Self:
         if self.seal_keys and str(self.current_seal_version) not in self.seal_keys:
             raise ValueError(
-                f"expected PUSHOPS_SEAL_KEY_VERSION to name one of {sorted(self.seal_keys)}, got {self.seal_key_version}"
+                f"expected PUSHOPS_SEAL_KEY_VERSION to name one of {sorted(self.seal_keys)},"
+                f" got {self.seal_key_version}"
             )
         return self
 

@@ -7,7 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function, no_info_plain_validator_function
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION: Final = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,6})?)(?P<unit>ms|s|m|h|d|w)")
@@ -40,37 +41,49 @@ def format_duration(value: timedelta) -> str:
     return f"{milliseconds}ms"
 
 
-def duration(floor: str, ceiling: str) -> Any:  # noqa: ANN401  (a type, made at import)
-    """A duration type with both ends included; zero and negative values never mean "for ever" or "everything"."""
-    low, high = parse_duration(floor), parse_duration(ceiling)
+@dataclass(frozen=True)
+class Duration(Expected):
+    """Both ends included; zero and negative values never mean "for ever" or "everything"."""
 
-    def check(value: object) -> timedelta:
+    def __init__(self, floor: str, ceiling: str) -> None:
+        super().__init__(f"a duration between {floor} and {ceiling}, such as 90d, 12h, 30s or 100ms")
+        object.__setattr__(self, "_ends", (parse_duration(floor), parse_duration(ceiling)))
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> CoreSchema:
+        return no_info_plain_validator_function(self._check)
+
+    def _check(self, value: object) -> timedelta:
+        low, high = self._ends  # type: ignore[attr-defined]  # set above: the dataclass is frozen
         found = parse_duration(value)
         if not low <= found <= high:
             raise ValueError("out of range")
         return found
 
-    words = f"a duration between {floor} and {ceiling}, such as 90d, 12h, 30s or 100ms"
-    return Annotated[timedelta, BeforeValidator(check), Expected(words)]
+
+@dataclass(frozen=True)
+class Between(Expected):
+    """An integer or a share with both ends included; a boolean is no number."""
+
+    low: float = 0
+    high: float = 0
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
+        inner = handler(source)
+        return no_info_after_validator_function(self._check, inner)
+
+    def _check(self, value: float) -> float:
+        if not self.low <= value <= self.high:
+            raise ValueError("out of range")
+        return value
 
 
-def integer(low: int, high: int) -> Any:  # noqa: ANN401  (a type, made at import)
+def integer(low: int, high: int) -> Between:
     words = "a positive integer" if low == 1 else "an integer"
-    return Annotated[int, Field(ge=low, le=high), Expected(f"{words} between {low} and {high}")]
+    return Between(f"{words} between {low} and {high}", low, high)
 
 
-def share(low: float, high: float) -> Any:  # noqa: ANN401  (a type, made at import)
-    return Annotated[float, Field(ge=low, le=high), Expected(f"a share between {low} and {high}")]
-
-
-def _check_identifier(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", value):
-        raise ValueError("not an identifier")
-    return value
-
-
-def _check_file(value: object) -> Path | None:
-    return None if value in (None, "") else Path(str(value))
+def share(low: float, high: float) -> Between:
+    return Between(f"a share between {low} and {high}", low, high)
 
 
 def json_object(value: object) -> object:
@@ -81,6 +94,16 @@ def json_object(value: object) -> object:
         return json.loads(value)
     except RecursionError as error:
         raise ValueError("not a JSON object") from error
+
+
+def _check_identifier(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", value):
+        raise ValueError("not an identifier")
+    return value
+
+
+def _check_file(value: object) -> Path | None:
+    return None if value is None or value == "" else Path(str(value))
 
 
 Identifier = Annotated[

@@ -1,0 +1,1 @@
+"""pushops keeps a web-push subscriber table healthy."""

@@ -1,0 +1,48 @@
+"""Every event there is: its level, its fields and what it means. docs/events.md is printed from this."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class EventKind:
+    level: str
+    fields: frozenset[str]
+    meaning: str
+
+
+def _kind(level: str, fields: str, meaning: str) -> EventKind:
+    return EventKind(level, frozenset(fields.split()), meaning)
+
+
+_SPAN: Final = " seconds error"
+
+CATALOG: Final[dict[str, EventKind]] = {
+    "subscription.saved": _kind(
+        "info", "endpoint host service state inserted advice reconnection", "stored or refreshed"
+    ),
+    "subscription.refused": _kind("info", "field reason host", "intake refused a subscription"),
+    "subscription.ended": _kind(
+        "info", "verb endpoint reason rows", "unsubscribed, rotated or otherwise ended by a verb"
+    ),
+    "subscription.detached": _kind("info", "verb rows", "the link to a user ended"),
+    "subscription.evidence": _kind("info", "event outcome endpoint", "what a send result did to a row"),
+    "subscription.undone": _kind("warning", "rows skipped actor", "an operator brought ended rows back"),
+    "subscription.imported": _kind("info", "rows inserted updated refused dry_run" + _SPAN, "an import ran"),
+    "sweep.opened": _kind("info", "sweep run walk eligible cutoff windows started_by", "a run was opened"),
+    "sweep.dispatched": _kind("info", "sweep run outcome why batches rows" + _SPAN, "a dispatcher looked at a run"),
+    "sweep.batch": _kind(
+        "info", "sweep run batch outcome rows locked expected attempt worker" + _SPAN, "a batch was tried"
+    ),
+    "sweep.split": _kind("warning", "sweep run batch into error", "a failing batch was halved"),
+    "sweep.quarantined": _kind("error", "sweep run batch identity error", "a key or a page was set apart"),
+    "sweep.held": _kind("warning", "sweep run valve reading reason", "a valve does not say OPEN"),
+    "sweep.resumed": _kind("info", "sweep run valve", "the valves say OPEN again"),
+    "sweep.closed": _kind("info", "sweep run state why rows batches quarantined", "a run ended"),
+    "sweep.control": _kind(
+        "warning", "sweep run verb actor why", "an operator paused, resumed, cancelled, released, ..."
+    ),
+    "sweep.unknown_id": _kind("warning", "task reason", "a message named something malformed or unknown"),
+    "sweep.snapshot": _kind("warning", "age pid", "an old snapshot keeps vacuum from removing what was deleted"),
+    "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
+}
