@@ -28,36 +28,44 @@ class Account:
 
     def run(self, arguments: Sequence[str], folder: Path, source: IO[str] | None = None) -> str:
         """Run a command as this user from `folder`, return its output; PushopsError with its complaint if it fails."""
-        done = self._run(arguments, folder, source)
+        name = Path(arguments[0]).name
+        try:
+            done = self._run(arguments, folder, source)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise PushopsError(f"expected {name} to run as uid {self.uid}, got {error}") from error
         if done.returncode:
             complaint = (done.stderr or done.stdout).strip()
-            raise PushopsError(
-                f"expected {Path(arguments[0]).name} to succeed, got exit {done.returncode}: {complaint}"
-            )
+            raise PushopsError(f"expected {name} to succeed, got exit {done.returncode}: {complaint}")
         return done.stdout
 
     def succeeds(self, arguments: Sequence[str]) -> bool:
         """Whether this user can run the command: asking the kernel covers modes, ACLs and mount options alike."""
         try:
-            return self._run(arguments, Path("/")).returncode == 0
-        except PermissionError:
+            self.run(arguments, Path("/"))
+        except PushopsError:
             return False
+        return True
+
+    def can_enter(self, folder: Path) -> bool:
+        return not self.borrowed or self.succeeds(["/bin/sh", "-c", 'cd -- "$1"', "sh", str(folder)])
 
     def enter(self, folder: Path) -> None:
-        """Raise PushopsError unless this user can enter `folder`."""
-        if not self.succeeds(["/bin/sh", "-c", 'cd -- "$1"', "sh", str(folder)]):
+        """Raise PushopsError unless this user can enter `folder`: nobody's modes are changed to let it in."""
+        if not self.can_enter(folder):
             user = pwd.getpwuid(self.uid).pw_name
             raise PushopsError(f"expected a folder that user {user}, who runs the servers, can enter, got {folder}")
 
     def make_folder(self, path: Path, *, owned: bool = False, writable: bool = False) -> None:
         """Make a folder for the caller and this user only, unless it is there; an existing one keeps its mode.
 
-        `owned` gives it to this user; otherwise the caller keeps it and this user may enter it, and write if `writable`.
+        `owned` gives it to this user. Otherwise the caller keeps it, and this user may enter it, or write if `writable`.
         """
         try:
-            path.mkdir(mode=0o700, parents=False)
+            path.mkdir(mode=0o700)
         except FileExistsError:
             return
+        except OSError as error:
+            raise PushopsError(f"expected to make the folder {path}, got {error.strerror}") from error
         if self.borrowed and owned:
             os.chown(path, self.uid, self.gid)
         elif self.borrowed:

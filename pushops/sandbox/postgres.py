@@ -15,6 +15,7 @@ from pushops.errors import PushopsError
 from pushops.sandbox import processes
 from pushops.sandbox.account import ENVIRONMENT, server_account
 from pushops.sandbox.binaries import postgres_programs, runnable_postgres
+from pushops.sandbox.folders import claim, claimed, release
 from pushops.sandbox.sockets import make_socket_folder, socket_folder
 
 SUPERUSER: Final = "pushops"
@@ -137,9 +138,9 @@ class PostgresServer:
             self._release_shared_memory()
             # A removal cut short must not leave half a cluster that the next start takes for a whole one.
             self.data.rename(self.data.with_name(f"removed-{os.urandom(4).hex()}"))
-        shutil.rmtree(self.sockets, ignore_errors=True)
-        if self.folder.exists():
-            shutil.rmtree(self.folder)
+        if claimed(self.folder) and self.sockets.exists():
+            shutil.rmtree(self.sockets)
+        release(self.folder)
 
     def log_tail(self, lines: int = 20) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
@@ -154,8 +155,7 @@ class PostgresServer:
         return [part for name, value in merged.items() for part in ("-c", f"{name}={value}")]
 
     def _make_folders(self) -> None:
-        self.account.make_folder(self.folder)
-        self.account.enter(self.folder)
+        claim(self.folder, self.account)
         make_socket_folder(self.account, self.sockets)
         if not self.log.exists():
             self.account.make_file(self.log, owned=True)

@@ -2,13 +2,13 @@
 
 import hashlib
 import os
-import stat
 import tempfile
 from pathlib import Path
 from typing import Final
 
 from pushops.errors import PushopsError
 from pushops.sandbox.account import Account
+from pushops.sandbox.folders import check_private
 
 SOCKET_BYTES: Final = 100  # the kernels allow 103 (macOS) to 107 (Linux), the final zero byte excluded
 
@@ -33,10 +33,3 @@ def make_socket_folder(account: Account, folder: Path) -> None:
     """Make the folder; PushopsError if somebody else made it first, for instance under its known name in /tmp."""
     account.make_folder(folder, writable=True)
     check_private(folder)
-
-
-def check_private(folder: Path) -> None:
-    """Raise PushopsError unless `folder` is a real folder of the caller's that not everybody can write to."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
-        raise PushopsError(f"expected a folder that only its owner, uid {os.geteuid()}, can write to, got {folder}")

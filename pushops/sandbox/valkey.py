@@ -1,8 +1,6 @@
 """One Valkey server in one folder, on loopback with a random password."""
 
-import os
 import secrets
-import shutil
 import signal
 import socket
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from pushops.errors import PushopsError
 from pushops.sandbox import processes
 from pushops.sandbox.account import server_account
 from pushops.sandbox.binaries import runnable_valkey
+from pushops.sandbox.folders import claim, release, write_private
 
 HOST: Final = "127.0.0.1"
 ATTEMPTS: Final = 5
@@ -79,8 +78,7 @@ class ValkeyServer:
             self.stop()
         except PushopsError:
             self.kill()
-        if self.folder.exists():
-            shutil.rmtree(self.folder)
+        release(self.folder)
 
     def log_tail(self, lines: int = 20) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
@@ -94,8 +92,7 @@ class ValkeyServer:
         return f"--pidfile {self._pid_file}"
 
     def _make_folders(self) -> None:
-        self.account.make_folder(self.folder)
-        self.account.enter(self.folder)
+        claim(self.folder, self.account)
         self.account.make_folder(self.data, owned=True)
         if not self.log.exists():
             self.account.make_file(self.log, owned=True)
@@ -136,7 +133,8 @@ class ValkeyServer:
         return False
 
     def _gave_up(self) -> bool:
-        return not self.running() and not processes.working_in(self.data, "valkey-server")
+        # It works in its folder before it writes its pid. Where that cannot be seen, only time tells.
+        return processes.has_proc() and not processes.working_in(self.data, "valkey-server") and not self.running()
 
     def _end(self, number: signal.Signals) -> None:
         pid = self.pid()
@@ -160,15 +158,6 @@ def free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only the caller can read, whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    partial.replace(path)
 
 
 def _value(value: str) -> str:

@@ -111,7 +111,9 @@ class Settings(BaseSettings):
     sweep_walk: Annotated[Literal["auto", "index", "blocks"], Expected("auto, index or blocks")] = "auto"
     expected_replicas: Annotated[int | None, Field(ge=0), Expected("how many replicas must be visible")] = None
     snapshot_report_after: Annotated[timedelta, Duration("1m", "7d")] = timedelta(minutes=20)
-    snapshot_hold_after: Annotated[timedelta | None, Duration("1m", "7d")] = None
+    snapshot_hold_after: Annotated[
+        Annotated[timedelta, Duration("1m", "7d")] | None, Expected("a duration such as 1h")
+    ] = None
     stop_file: OptionalFile = None
 
     # Events

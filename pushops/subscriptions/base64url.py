@@ -9,7 +9,6 @@ from typing import Final
 
 from pushops.subscriptions.rejection import Reason
 
-_TO_STANDARD: Final = str.maketrans("-_", "+/")
 _GROUP: Final = 4  # characters that carry three bytes
 _MOST_PADDING: Final = 2
 
@@ -37,7 +36,7 @@ def decode(text: str) -> bytes:
     padding = len(text) - len(body)
     if padding and (padding > _MOST_PADDING or len(text) % _GROUP):
         raise Base64Error(Reason.BAD_BASE64_PADDING)
-    standard = body.translate(_TO_STANDARD)
+    standard = body.replace("-", "+").replace("_", "/")
     if standard != body and ("+" in body or "/" in body):
         raise Base64Error(Reason.MIXED_BASE64_ALPHABET)
     return _decode_standard(standard)

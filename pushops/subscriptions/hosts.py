@@ -5,7 +5,7 @@ domain) or has one "#" for one or more digits ("jmt#.google.com").
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,24 +55,27 @@ DEFAULT_RULES: Final = (
 )
 
 
-def match(host: str, rules: Iterable[HostRule]) -> HostRule | None:
+def match(host: str, rules: Sequence[HostRule]) -> HostRule | None:
     """The most specific rule that fits (exact, then digits, then the longest suffix; the earlier of two equals)."""
-    fitting = [rule for rule in rules if _fits(rule.pattern, host)]
-    return max(fitting, key=_specificity, default=None)
+    for rule in rules:
+        if rule.pattern == host:
+            return rule
+    return max((rule for rule in rules if _fits(rule.pattern, host)), key=_specificity, default=None)
 
 
 def _fits(pattern: str, host: str) -> bool:
+    """Whether a pattern that is no exact host takes in this one; the digits are one or more."""
     if pattern.startswith("*."):
         return len(host) >= len(pattern) and host.endswith(pattern[1:])
     head, digits, tail = pattern.partition("#")
     if not digits:
-        return host == pattern
+        return False
     middle = host[len(head) : len(host) - len(tail)]
     return host.startswith(head) and host.endswith(tail) and middle.isascii() and middle.isdigit()
 
 
-def _specificity(rule: HostRule) -> tuple[bool, bool, int]:
-    return "*" not in rule.pattern, "#" not in rule.pattern, len(rule.pattern)
+def _specificity(rule: HostRule) -> tuple[bool, int]:
+    return "*" not in rule.pattern, len(rule.pattern)
 
 
 def host_fault(host: str) -> Reason | None:
