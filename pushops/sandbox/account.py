@@ -58,7 +58,7 @@ class Account:
     def make_folder(self, path: Path, *, owned: bool = False, writable: bool = False) -> None:
         """Make a folder for the caller and this user only, unless it is there; an existing one keeps its mode.
 
-        `owned` gives it to this user. Otherwise the caller keeps it, and this user may enter it, or write if `writable`.
+        `owned` gives it to this user; otherwise the caller keeps it, and this user may enter, and write if `writable`.
         """
         try:
             path.mkdir(mode=0o700)
