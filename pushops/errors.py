@@ -48,6 +48,12 @@ class TransientDatabaseError(DatabaseError):
     reportable = False
 
 
+class LockTimeoutError(TransientDatabaseError):
+    """Somebody else holds a lock for longer than we wait."""
+
+    label = "lock_timeout"
+
+
 class StatementTimeoutError(DatabaseError):
     """The statement ran longer than it was allowed: ask for less work at a time."""
 

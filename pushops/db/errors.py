@@ -8,12 +8,11 @@ import psycopg
 from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
-from pushops.errors import DatabaseError, DataError, StatementTimeoutError, TransientDatabaseError
+from pushops.errors import DatabaseError, DataError, LockTimeoutError, StatementTimeoutError, TransientDatabaseError
 
 _TRANSIENT: Final = (
     pg.DeadlockDetected,
     pg.SerializationFailure,
-    pg.LockNotAvailable,
     pg.AdminShutdown,
     pg.CrashShutdown,
     pg.CannotConnectNow,
@@ -34,6 +33,8 @@ def classify(error: Exception) -> DatabaseError:
     """
     text = describe(error)
     match error:
+        case pg.LockNotAvailable():
+            return LockTimeoutError(text)
         case pg.QueryCanceled():
             return StatementTimeoutError(text)
         case _ if isinstance(error, _DATA):
