@@ -118,8 +118,12 @@ class PostgresServer:
         `slot` names a replication slot to create and use; `options` default to this server's own.
         """
         replica = PostgresServer(folder, port=self.port, options=self.options if options is None else options)
-        replica.copy_from(self.url(), ["-C", "-S", slot] if slot else [])
-        replica.start()
+        try:
+            replica.copy_from(self.url(), ["-C", "-S", slot] if slot else [])
+            replica.start()
+        except PushopsError:
+            replica.remove()
+            raise
         return replica
 
     def copy_from(self, source: str, arguments: Sequence[str] = ()) -> None:
