@@ -5,7 +5,7 @@ Everything here is put together from the declaration's own literals; values are 
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, LiteralString
 
 from pushops.sweeps.sweep import Column, Sweep, Walk
 
@@ -26,7 +26,7 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan',
 
 def literal(text: str) -> LiteralString:
     """SQL that was put together from literals only."""
-    return cast("LiteralString", text)
+    return text
 
 
 def plan_for(walk: Walk) -> LiteralString:
@@ -98,8 +98,8 @@ def page_ends(sweep: Sweep, *, has_cursor: bool) -> LiteralString:
         f" FROM (SELECT {keys}, row_number() OVER walk AS n, lead(true) OVER walk AS more FROM {sweep.table}"
         f" WHERE {after(sweep.key, has_cursor=has_cursor)} AND {predicate(sweep)}"
         f" WINDOW walk AS (ORDER BY {order}) ORDER BY {order} LIMIT %(rows)s::bigint) AS walked"
-        " WHERE n % %(page)s::bigint = 0 OR more IS NULL ORDER BY n"
-    ).replace("n % %(", "n %% %(")
+        " WHERE n %% %(page)s::bigint = 0 OR more IS NULL ORDER BY n"
+    )
 
 
 def middle(sweep: Sweep, walk: Walk, clause: str) -> LiteralString:
@@ -128,10 +128,6 @@ def oldest(sweep: Sweep) -> LiteralString:
         f"SELECT ({sweep.key[0].expression})::text AS key, ({sweep.identity.expression})::text AS identity"
         f" FROM {sweep.table} WHERE {predicate(sweep)} ORDER BY {order} LIMIT %(limit)s::bigint"
     )
-
-
-def cutoffs(as_of: Any, sweep: Sweep, windows: Mapping[str, timedelta]) -> dict[str, Any]:  # noqa: ANN401
-    return {window.name: as_of - windows[window.name] for window in sweep.windows}
 
 
 def _row(parts: Sequence[str]) -> str:

@@ -30,15 +30,14 @@ CTID = Column("ctid", "tid")
 
 @dataclass(frozen=True)
 class Window:
-    """A retention window: ``%(name)s`` in the predicate is the run's database time less the setting.
+    """A retention window: ``%(name)s`` in the predicate is the run's database time less the settings' sum.
 
-    ``floor`` is repeated in SQL: whatever the setting says, no row younger than it is touched.
+    ``floor`` is repeated in SQL: whatever the settings say, no row younger than it is touched.
     """
 
     name: LiteralString
-    setting: str
+    settings: tuple[str, ...]
     floor: timedelta
-    plus: tuple[str, ...] = ()  # more settings to add: a window that follows another one
 
 
 @dataclass(frozen=True)
