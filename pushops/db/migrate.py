@@ -129,14 +129,15 @@ def _make(conn: Connection[Any], statement: bytes) -> None:
 
 def _persist(attempt: Callable[[], None], progress: Progress) -> None:
     """Try again after what may pass. What was committed stays: the next attempt goes on from there."""
-    for number in range(1, ATTEMPTS + 1):
+    for number in range(1, ATTEMPTS):
         try:
-            return attempt()
+            attempt()
         except TransientDatabaseError as error:
-            if number == ATTEMPTS:
-                raise
             progress(f"trying again: {error}")
             time.sleep(min(0.2 * 1.5**number, 10) * random.uniform(0.5, 1))  # noqa: S311  (jitter)
+        else:
+            return
+    attempt()
 
 
 def _upgrade(settings: Settings, runner: Runner, versions: Path) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, LiteralString, cast
 
@@ -48,6 +49,9 @@ _DETACH: Final = re.compile(
 )
 
 
+Record = Callable[[Connection[Any]], None]  # notes a step as done
+
+
 @dataclass(frozen=True)
 class Runner:
     """What a revision needs to run; ``pooler`` forbids settings that outlive a transaction."""
@@ -66,16 +70,16 @@ class Runner:
         for number, step in enumerate(found[done:], done + 1):
             self.progress(f"{path.stem}: step {number} of {len(found)}")
             run = self._run_outside if step.outside else self._run_inside
-            run(context, step, lambda conn, number=number: self.lease.record(conn, path.stem, number))
+            run(context, step, partial(self.lease.record, revision=path.stem, steps=number))
 
-    def _run_inside(self, context: MigrationContext, step: Step, record: Callable[[Connection[Any]], None]) -> None:
+    def _run_inside(self, context: MigrationContext, step: Step, record: Record) -> None:
         conn = _driver(context)
         conn.execute(LIMITS, {"lock": _ms(self.lock_timeout), "statement": _ms(self.statement_timeout)})
         for statement in step.statements:
             _execute(conn, statement)
         record(conn)
 
-    def _run_outside(self, context: MigrationContext, step: Step, record: Callable[[Connection[Any]], None]) -> None:
+    def _run_outside(self, context: MigrationContext, step: Step, record: Record) -> None:
         with context.autocommit_block():
             conn = _driver(context)
             if not self.pooler:
@@ -86,7 +90,7 @@ class Runner:
 
 
 def _ready(conn: Connection[Any], statement: str, progress: Callable[[str], None]) -> str:
-    """The statement to run after clearing away what an interrupted one left; empty if it is done already."""
+    """The statement to run, after clearing away what an interrupted one left; empty if that one was done."""
     text = bare(statement)
     if match := _CREATE.match(text):
         _drop_invalid(conn, match["table"], match["index"].lower(), progress)

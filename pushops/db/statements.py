@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-_TOKEN: Final = re.compile(
+_LEXEME: Final = re.compile(
     r"""
     --[^\n]*
   | /\*
@@ -56,9 +56,9 @@ def steps(text: str) -> list[Step]:
 def split(text: str) -> list[str]:
     """The statements, each with the comments before it and without its semicolon."""
     found, start, depth = [], 0, 0
-    for token, end in _tokens(text):
-        depth += _nesting(token, depth)
-        if token == ";" and depth == 0:
+    for lexeme, end in _lexemes(text):
+        depth += _nesting(lexeme, depth)
+        if lexeme == ";" and depth == 0:
             found.append(text[start : end - 1])
             start = end
     return [statement.strip() for statement in (*found, text[start:]) if bare(statement)]
@@ -71,16 +71,16 @@ def is_outside(statement: str) -> bool:
 def bare(statement: str) -> str:
     """The statement on one line, without comments."""
     kept, start = [], 0
-    for token, end in _tokens(statement):
-        if token.startswith(("--", "/*")):
-            kept.append(statement[start : end - len(token)])
+    for lexeme, end in _lexemes(statement):
+        if lexeme.startswith(("--", "/*")):
+            kept.append(statement[start : end - len(lexeme)])
             start = end
     return " ".join(" ".join((*kept, statement[start:])).split())
 
 
-def _tokens(text: str) -> Iterator[tuple[str, int]]:
+def _lexemes(text: str) -> Iterator[tuple[str, int]]:
     position = 0
-    while match := _TOKEN.search(text, position):
+    while match := _LEXEME.search(text, position):
         position = _comment_end(text, match.end()) if match[0] == "/*" else match.end()
         yield text[match.start() : position], position
 
@@ -95,11 +95,11 @@ def _comment_end(text: str, position: int) -> int:
     return len(text)
 
 
-def _nesting(token: str, depth: int) -> int:
-    """How much deeper the token leads: parentheses, and bodies in BEGIN ATOMIC with the CASE ... END inside them."""
-    word = token.upper()
-    if token == "(" or word.startswith("BEGIN") and word.endswith("ATOMIC"):
+def _nesting(lexeme: str, depth: int) -> int:
+    """How much deeper the lexeme leads: parentheses, and bodies in BEGIN ATOMIC with the CASE ... END inside them."""
+    word = lexeme.upper()
+    if lexeme == "(" or (word.startswith("BEGIN") and word.endswith("ATOMIC")):
         return 1
-    if depth and (token == ")" or word == "END"):
+    if depth and (lexeme == ")" or word == "END"):
         return -1
     return 1 if depth and word == "CASE" else 0

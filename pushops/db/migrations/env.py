@@ -1,4 +1,4 @@
-"""Alembic's entry; `pushops.db.migrate` brings the connection, and alembic's own command line has nothing to do here."""
+"""Alembic's entry: `pushops.db.migrate` brings the connection, so alembic's own command line does not work here."""
 
 from alembic import context
 
