@@ -1,0 +1,81 @@
+"""Every SQL constant plans against the migrated schema, so that none first fails at night."""
+
+import importlib
+import itertools
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, Final, LiteralString
+
+import psycopg
+import pytest
+
+import pushops
+from pushops.db.transaction import render
+
+# Public constants are whole statements; private ones are pieces of them. What EXPLAIN refuses stands here.
+UTILITY: Final = {
+    "pushops.db.lease.TABLE": "CREATE TABLE",
+    "pushops.db.migrate.SCHEMA": "CREATE SCHEMA",
+    "pushops.db.migrate.VERSION": "CREATE TABLE",
+}
+# Statements that are completed at run time, by name: what completes each. RENDERED plans the whole ones.
+TEMPLATES: Final = {
+    "pushops.sweeps.store.EXACT_ROWS": "a sweep's table",
+}
+
+Named = tuple[str, str]
+
+# Functions that yield (name, statement) for SQL put together at run time; the statement may still name {schema}.
+RENDERED: Final[list[Callable[[], Iterator[Named]]]] = []
+
+
+def modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages(pushops.__path__, "pushops."):
+        if not found.name.endswith("__main__"):
+            yield importlib.import_module(found.name)
+
+
+def constants() -> Iterator[Named]:
+    for module in modules():
+        for name, kind in vars(module).get("__annotations__", {}).items():
+            if kind == Final[LiteralString] and not name.startswith("_"):
+                yield f"{module.__name__}.{name}", getattr(module, name)
+
+
+def statements() -> Iterator[Named]:
+    left_out = UTILITY | TEMPLATES
+    yield from ((name, text) for name, text in constants() if name not in left_out)
+    yield from itertools.chain.from_iterable(make() for make in RENDERED)
+
+
+def numbered(query: str) -> str:
+    """Named parameters as PostgreSQL's own: EXPLAIN (GENERIC_PLAN) takes no values."""
+    names: dict[str, int] = {}
+    text = re.sub(r"%\((\w+)\)[sbt]", lambda match: f"${names.setdefault(match[1], len(names) + 1)}", query)
+    return text.replace("%%", "%")
+
+
+@pytest.fixture(scope="module")
+def planner(shared_database: Any, postgres_server: Any) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(postgres_server.url("shared"), autocommit=True) as conn:
+        yield conn
+
+
+@pytest.mark.parametrize("statement", [pytest.param(text, id=name) for name, text in statements()])
+def test_the_statement_plans_against_the_migrated_schema(statement: str, planner: psycopg.Connection[Any]) -> None:
+    query = numbered(render(statement, "pushops").decode())
+    planner.execute(f"EXPLAIN (GENERIC_PLAN) {query}".encode())
+
+
+def test_what_is_left_out_still_exists() -> None:
+    assert (UTILITY | TEMPLATES).keys() <= {name for name, _ in constants()}
+
+
+def test_a_statement_on_an_unknown_column_would_be_found(planner: psycopg.Connection[Any]) -> None:
+    query = numbered(
+        render("SELECT no_such FROM {schema}.push_subscription WHERE id = %(id)s::uuid", "pushops").decode()
+    )
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        planner.execute(f"EXPLAIN (GENERIC_PLAN) {query}".encode())
