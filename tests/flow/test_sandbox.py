@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kombu
@@ -19,6 +20,7 @@ from redis.retry import Retry
 from pushops.errors import PushopsError
 from pushops.sandbox import PostgresServer, Sandbox, ValkeyServer, binaries
 from pushops.sandbox import processes as process_table
+from pushops.sandbox.folders import MARKER, claim, release
 from tests import servers
 
 ROOT = os.geteuid() == 0
@@ -158,18 +160,40 @@ def test_ups_and_downs_at_once_never_fail(folder: Path) -> None:
     assert Sandbox(folder).info() is not None
 
 
-@pytest.mark.parametrize("crashed", [False, True])
-def test_a_reused_pid_is_never_signalled(folder: Path, crashed: bool) -> None:
+@ONLY_PROC
+def test_an_up_that_waited_for_a_down_locks_the_new_folder_not_the_removed_one(folder: Path) -> None:
+    first = Sandbox(folder)._lock()
+    inode = os.fstat(first).st_ino
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(Sandbox(folder)._lock)
+        waiting = f":{inode} 0 EOF"
+        process_table.wait_until(lambda: any("->" in w and waiting in w for w in locks()), 10, "a second locker")
+        release(folder)
+        keep = Sandbox(folder)  # a third comer makes the folder anew before the second wakes
+        claim(folder, keep.account)
+        os.close(first)
+        descriptor = second.result(timeout=10)
+    assert os.path.samestat(os.fstat(descriptor), (folder / MARKER).stat())
+    os.close(descriptor)
+
+
+def locks() -> list[str]:
+    return Path("/proc/locks").read_text().splitlines()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_reused_pid_is_never_signalled(folder: Path, again: bool) -> None:
     sandbox = Sandbox(folder)
     sandbox.up()
     sandbox.postgres.kill()
     sandbox.valkey.kill()
-    with subprocess.Popen(["sleep", "600"]) as stranger:
+    servers_user = sandbox.account.uid if ROOT else None  # the same user, so that only the arguments tell them apart
+    with subprocess.Popen(["sleep", "600"], user=servers_user) as stranger:
         for file in (sandbox.postgres.data / "postmaster.pid", sandbox.valkey._pid_file):
             lines = file.read_text().splitlines() if file.exists() else [""]
             file.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
         assert sandbox.info() is None
-        if crashed:
+        if again:
             assert sandbox.up() == sandbox.info()
         assert sandbox.down() is True
         assert stranger.poll() is None
