@@ -62,7 +62,7 @@ def load_vapid_key(text: str | bytes, public: bytes | None = None) -> VapidKey:
     key = _vapid_key(_load_private(text))
     if public is not None and public != key.public:
         raise ValueError("expected the configured VAPID public key to belong to the private key, got another")
-    _check_round_trip(key)
+    check_round_trip(key)
     return key
 
 
@@ -109,8 +109,8 @@ def _from_scalar(raw: bytes) -> ec.EllipticCurvePrivateKey:
         raise ValueError(f"{_EXPECTED}, got a number outside the group") from None
 
 
-def _check_round_trip(key: VapidKey) -> None:
-    """Signs and verifies once: a key that cannot would otherwise fail at every message instead of at the start."""
+def check_round_trip(key: VapidKey) -> None:
+    """Signs and verifies once, raising ValueError: what cannot fails at the start, not once for every message."""
     challenge = secrets.token_bytes(_KEY_BYTES)
     verifier = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), key.public)
     try:

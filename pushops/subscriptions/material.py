@@ -10,7 +10,6 @@ from pushops.subscriptions.base64url import Base64Error, decode
 from pushops.subscriptions.rejection import Reason, describe, rejection, text_of
 
 _POINT_BYTES: Final = 65
-_UNCOMPRESSED: Final = 4  # SEC 1, section 2.3.3
 _AUTH_BYTES: Final = 16  # RFC 8291, section 3.2
 # The longest of them has 88 characters: what is longer is not worth decoding.
 _MAX_TEXT: Final = 128
@@ -41,12 +40,13 @@ def check_point(kind: _Point, raw: bytes) -> bytes:
     """The same bytes if they are a point; length and prefix alone would let ECDH fail at the first send."""
     if len(raw) != _POINT_BYTES:
         raise rejection(kind.field, kind.bad_length, "65 bytes", f"{len(raw)} bytes")
-    if raw[0] != _UNCOMPRESSED or not _on_curve(raw):
+    if not _on_curve(raw):
         raise rejection(kind.field, kind.bad_point, "an uncompressed point on P-256", "65 bytes that are none")
     return raw
 
 
 def _on_curve(raw: bytes) -> bool:
+    """Whether 65 bytes are an uncompressed point; the library takes no hybrid form (SEC 1, section 2.3.4)."""
     try:
         EllipticCurvePublicKey.from_encoded_point(_CURVE, raw)
     except (ValueError, UnsupportedAlgorithm):

@@ -1,6 +1,7 @@
 """What a subscription is known by."""
 
 import hashlib
+import hmac
 
 import pytest
 from hypothesis import given, settings
@@ -42,11 +43,18 @@ def test_any_text_has_a_hash_and_a_tag_and_a_host(text: str) -> None:
 
 
 def test_a_lone_surrogate_has_a_hash() -> None:
-    assert len(endpoint_hash("https://fcm.googleapis.com/\ud800")) == 32
+    hashes = {endpoint_hash(f"https://fcm.googleapis.com/{tail}") for tail in ("", "\ud800", "\ud801", "?")}
+    assert len(hashes) == 4
 
 
 def test_the_tag_is_the_same_from_the_endpoint_and_from_its_hash() -> None:
     assert endpoint_tag(ENDPOINT, key=KEY) == endpoint_tag(endpoint_hash(ENDPOINT), key=KEY)
+
+
+def test_the_tag_does_not_change_between_releases() -> None:
+    """Logs of a quarter are searched by it."""
+    domain = b"pushops.endpoint-tag.v1\x00"
+    assert endpoint_tag(ENDPOINT, key=KEY) == hmac.digest(KEY, domain + endpoint_hash(ENDPOINT), "sha256").hex()[:32]
 
 
 def test_the_tag_needs_the_key_and_shows_nothing_of_the_hash() -> None:

@@ -15,7 +15,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from py_vapid import Vapid02
 
-from pushops.subscriptions.keys import generate_log_key, generate_seal_key, generate_vapid_key, load_vapid_key
+from pushops.subscriptions.keys import (
+    VapidKey,
+    check_round_trip,
+    generate_log_key,
+    generate_seal_key,
+    generate_vapid_key,
+    load_vapid_key,
+)
 
 KEY = generate_vapid_key()
 PKCS8 = KEY.private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
@@ -120,6 +127,8 @@ def encrypted_under_a_plain_header() -> str:
         lambda: "changeme",
         lambda: "\u00fc" * 43,
         lambda: b"\x30\x82",
+        lambda: PKCS8_DER.replace(KEY.public, generate_vapid_key().public),
+        lambda: SEC1_DER.replace(KEY.public, generate_vapid_key().public),
         lambda: b"\xff\xfe",
     ],
 )
@@ -136,6 +145,18 @@ def test_what_is_no_vapid_key_is_refused_without_being_repeated(make: Callable[[
 def test_a_public_key_that_belongs_to_another_is_refused() -> None:
     with pytest.raises(ValueError, match="to belong to the private key"):
         load_vapid_key(KEY.private_text, public=generate_vapid_key().public)
+
+
+def test_a_pair_whose_halves_do_not_belong_together_is_found_by_using_it() -> None:
+    check_round_trip(KEY)
+    with pytest.raises(ValueError, match="to verify its own signature"):
+        check_round_trip(VapidKey(generate_vapid_key().public, KEY.private))
+
+
+def test_a_loaded_key_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[VapidKey] = []
+    monkeypatch.setattr("pushops.subscriptions.keys.check_round_trip", used.append)
+    assert used == [load_vapid_key(KEY.private_text)]
 
 
 def test_the_private_half_is_not_shown() -> None:
