@@ -43,7 +43,7 @@ contracts: setup ## import-linter: imports go one way down
 	$(BIN)/lint-imports
 
 migrations: setup ## squawk on the SQL of every migration
-	$(BIN)/pushops migrate --sql | $(BIN)/squawk --stdin-filepath migrations.sql
+	@sql=$$($(BIN)/pushops migrate --sql) && printf '%s\n' "$$sql" | $(BIN)/squawk --stdin-filepath migrations.sql
 
 check: lint types contracts migrations test ## everything that must pass before a commit lands
 

@@ -111,20 +111,26 @@ def _prepare(settings: Settings) -> None:
             )
         missing = conn.execute(MISSING, {"name": settings.db_schema}).fetchone()
         for statement in FIRST if missing else FIRST[1:]:
-            _make(conn, render(statement, settings.db_schema))
+            _make(conn, statement, settings.db_schema)
 
 
-def _make(conn: Connection[Any], statement: bytes) -> None:
+def _make(conn: Connection[Any], query: LiteralString, schema: str) -> None:
+    statement = render(query, schema)
     try:
         conn.execute(statement)
     except (pg.UniqueViolation, pg.DuplicateSchema, pg.DuplicateTable, pg.DuplicateObject):
         conn.execute(statement)  # somebody else made it in this moment: IF NOT EXISTS looks too early
     except pg.InsufficientPrivilege as error:
-        raise DatabaseError(
-            f"expected role {conn.info.user!r} to be allowed what migrations need, got {error.diag.message_primary}:"
-            " let an owner of the database create the schema for this role"
-            f" (CREATE SCHEMA ... AUTHORIZATION {conn.info.user}) or grant it CREATE on the database"
-        ) from None
+        raise DatabaseError(_rights(conn, error, schema)) from None
+
+
+def _rights(conn: Connection[Any], error: pg.InsufficientPrivilege, schema: str) -> str:
+    role, database = conn.info.user, conn.info.dbname
+    return (
+        f'expected role "{role}" to be allowed to create in schema "{schema}", got {error.diag.message_primary};'
+        f' let an owner of database "{database}" run CREATE SCHEMA "{schema}" AUTHORIZATION "{role}",'
+        f' or, where the schema is there, GRANT CREATE, USAGE ON SCHEMA "{schema}" TO "{role}"'
+    )
 
 
 def _persist(attempt: Callable[[], None], progress: Progress) -> None:

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 import pushops
+from pushops.db import Database
 from pushops.db.transaction import render
 
 # Public constants are whole statements; private ones are pieces of them. What EXPLAIN refuses stands here.
@@ -58,8 +59,8 @@ def numbered(query: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def planner(shared_database: Any, postgres_server: Any) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(postgres_server.url("shared"), autocommit=True) as conn:
+def planner(shared_database: Database) -> Iterator[psycopg.Connection[Any]]:
+    with shared_database.autocommit() as conn:
         yield conn
 
 
