@@ -8,11 +8,17 @@ import psycopg
 from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
-from pushops.errors import DatabaseError, DataError, LockTimeoutError, StatementTimeoutError, TransientDatabaseError
+from pushops.errors import (
+    ContendedError,
+    DatabaseError,
+    DataError,
+    LockTimeoutError,
+    StatementTimeoutError,
+    TransientDatabaseError,
+)
 
+_CONTENDED: Final = (pg.DeadlockDetected, pg.SerializationFailure)
 _TRANSIENT: Final = (
-    pg.DeadlockDetected,
-    pg.SerializationFailure,
     pg.AdminShutdown,
     pg.CrashShutdown,
     pg.CannotConnectNow,
@@ -37,6 +43,8 @@ def classify(error: Exception) -> DatabaseError:
             return LockTimeoutError(text)
         case pg.QueryCanceled():
             return StatementTimeoutError(text)
+        case _ if isinstance(error, _CONTENDED):
+            return ContendedError(text)
         case _ if isinstance(error, _DATA):
             return DataError(text)
         case _ if isinstance(error, _TRANSIENT):

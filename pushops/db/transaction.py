@@ -39,8 +39,10 @@ class Tx:
             raise LookupError("expected one row, got none")
         return found
 
-    def scalar(self, query: LiteralString, params: Params) -> Any:  # noqa: ANN401  (a column's value)
-        return self._execute(query, params, scalar_row).fetchone()
+    def scalar(self, query: LiteralString, params: Params, *, prepare: bool | None = None) -> Any:  # noqa: ANN401
+        """The first column of the first row, or None. ``prepare=False`` asks for a plan made for these values."""
+        cursor = self.conn.cursor(row_factory=scalar_row)
+        return cursor.execute(render(query, self.schema), params, prepare=prepare).fetchone()
 
     def scalars(self, query: LiteralString, params: Params) -> list[Any]:
         return self._execute(query, params, scalar_row).fetchall()

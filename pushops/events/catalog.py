@@ -19,7 +19,7 @@ _SPAN: Final = " seconds error"
 
 CATALOG: Final[dict[str, EventKind]] = {
     "subscription.saved": _kind(
-        "info", "endpoint host service state inserted advice reconnection", "stored or refreshed"
+        "info", "endpoint host service state inserted advice reconnection expiration_ignored", "stored or refreshed"
     ),
     "subscription.refused": _kind("info", "field reason host", "intake refused a subscription"),
     "subscription.ended": _kind(
@@ -43,6 +43,6 @@ CATALOG: Final[dict[str, EventKind]] = {
         "warning", "sweep run verb actor why", "an operator paused, resumed, cancelled, released, ..."
     ),
     "sweep.unknown_id": _kind("warning", "task reason", "a message named something malformed or unknown"),
-    "sweep.snapshot": _kind("warning", "age pid", "an old snapshot keeps vacuum from removing what was deleted"),
+    "sweep.snapshot": _kind("warning", "age owner", "an old snapshot keeps vacuum from removing what was deleted"),
     "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
 }

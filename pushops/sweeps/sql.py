@@ -3,7 +3,8 @@
 Everything here is put together from the declaration's own literals; values are always parameters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 
@@ -43,11 +44,11 @@ def floors(sweep: Sweep) -> dict[str, timedelta]:
     return {f"{window.name}_floor": window.floor for window in sweep.windows}
 
 
-def between(columns: Sequence[Column], *, has_lo: bool) -> str:
+def between(columns: Sequence[Column], *, has_lo: bool, suffix: str = "") -> str:
     """Rows after ``lo`` up to and including ``hi``, comparing whole keys."""
     left = _row([column.expression for column in columns])
-    low = f"{left} > {_bound('lo', columns)} AND " if has_lo else ""
-    return f"{low}{left} <= {_bound('hi', columns)}"
+    low = f"{left} > {_bound('lo' + suffix, columns)} AND " if has_lo else ""
+    return f"{low}{left} <= {_bound('hi' + suffix, columns)}"
 
 
 def after(columns: Sequence[Column], *, has_cursor: bool) -> str:
@@ -60,12 +61,39 @@ def bounds(name: str, values: Sequence[str] | None) -> dict[str, Any]:
     return {f"{name}{i}": value for i, value in enumerate(values or ())}
 
 
-def page_clause(sweep: Sweep, walk: Walk, *, has_lo: bool, quarantined: bool) -> str:
+def page_clause(sweep: Sweep, walk: Walk, *, has_lo: bool, held: "Held") -> str:
     """Range, predicate and the keys that are left alone: what every statement about a page has in common."""
-    parts = [between(sweep.columns(walk), has_lo=has_lo), predicate(sweep)]
-    if quarantined:
-        parts.append(f"({sweep.identity.expression})::text <> ALL (%(quarantined)s::text[])")
+    columns = sweep.columns(walk)
+    parts = [between(columns, has_lo=has_lo), predicate(sweep)]
+    if held.identities:
+        parts.append(f"({sweep.identity.expression})::text <> ALL (%(held)s::text[])")
+    parts += [
+        f"NOT ({between(columns, has_lo=page.lo is not None, suffix=f'_held{n}_')})"
+        for n, page in enumerate(held.pages)
+    ]
     return " AND ".join(parts)
+
+
+@dataclass(frozen=True)
+class HeldPage:
+    """A page that killed its workers; nobody looks into it before it is released."""
+
+    lo: list[str] | None
+    hi: list[str]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What quarantine holds of a sweep: identities, and whole pages."""
+
+    identities: Sequence[str] = ()
+    pages: Sequence[HeldPage] = ()
+
+    def params(self) -> dict[str, Any]:
+        values: dict[str, Any] = {"held": list(self.identities)}
+        for n, page in enumerate(self.pages):
+            values |= bounds(f"lo_held{n}_", page.lo) | bounds(f"hi_held{n}_", page.hi)
+        return values
 
 
 def free_rows(clause: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from pushops.db import Tx
+from pushops.sweeps.sql import HeldPage
 from pushops.sweeps.sweep import Walk
 
 
@@ -399,12 +400,6 @@ RELEASE: Final[LiteralString] = """
 UPDATE {schema}.sweep_quarantine SET released_at = now(), released_by = %(actor)s::text
  WHERE sweep = %(sweep)s::text AND released_at IS NULL
    AND (%(ids)s::uuid[] IS NULL OR quarantine_id = ANY (%(ids)s::uuid[]))"""
-
-
-@dataclass(frozen=True)
-class HeldPage:
-    lo: list[str] | None
-    hi: list[str]
 
 
 def held_identities(tx: Tx, sweep: str) -> list[str]:

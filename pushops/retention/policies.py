@@ -1,0 +1,115 @@
+"""How long each thing is kept, and the sweep that ends it: every lifetime in one list."""
+
+from datetime import timedelta
+from typing import Final
+
+from pushops.retention import store
+from pushops.sweeps.sweep import Column, Sweep, Window
+
+_DAY: Final = timedelta(days=1)
+_ID: Final = Column("id", "uuid")
+_CONTACT: Final = Column(store.CONTACT, "timestamptz")
+_DELETED: Final = Column("deleted_at", "timestamptz")
+
+AGE_STALE: Final = Sweep(
+    name="age-stale",
+    meaning="active rows that were quiet for PUSHOPS_STALE_AFTER although they were tried become stale",
+    table="{schema}.push_subscription",
+    index="push_subscription_age_stale",
+    key=(_CONTACT, _ID),
+    predicate=store.QUIET,
+    windows=(
+        Window("tried", ("stale_after",), floor=3 * _DAY),
+        Window("untried", ("untried_after",), floor=15 * _DAY),
+    ),
+    effect=store.AGE_STALE,
+    brake=True,
+)
+AGE_EXPIRED: Final = Sweep(
+    name="age-expired",
+    meaning="stale rows expire after PUSHOPS_EXPIRE_AFTER, pending ones after PUSHOPS_PENDING_EXPIRE_AFTER",
+    table="{schema}.push_subscription",
+    index="push_subscription_age_expired",
+    key=(_CONTACT, _ID),
+    predicate=store.AGED_OUT,
+    windows=(
+        Window("stale", ("expire_after",), floor=3 * _DAY),
+        Window("contact", ("stale_after", "expire_after"), floor=7 * _DAY),
+        Window("pending", ("pending_expire_after",), floor=3 * _DAY),
+        Window("untried", ("untried_after",), floor=15 * _DAY),
+        Window("untried_contact", ("untried_after", "untried_after"), floor=30 * _DAY),
+    ),
+    effect=store.AGE_EXPIRED,
+    brake=True,
+)
+SCRUB_TOMBSTONES: Final = Sweep(
+    name="scrub-tombstones",
+    meaning="after PUSHOPS_UNDO_WINDOW the credentials of ended rows are removed",
+    table="{schema}.push_subscription",
+    index="push_subscription_scrub",
+    key=(_DELETED, _ID),
+    predicate=store.UNDO_IS_OVER,
+    windows=(Window("cutoff", ("undo_window",), floor=timedelta(minutes=30)),),
+    effect=store.SCRUB,
+    brake=True,
+    blocks=True,
+)
+PURGE_TOMBSTONES: Final = Sweep(
+    name="purge-tombstones",
+    meaning="tombstones are deleted after PUSHOPS_TOMBSTONE_RETENTION and folded into daily counters",
+    table="{schema}.push_subscription",
+    index="push_subscription_purge",
+    key=(_DELETED, _ID),
+    predicate=store.TOMBSTONE_OVER,
+    windows=(Window("cutoff", ("tombstone_retention",), floor=30 * _DAY),),
+    effect=store.PURGE,
+    brake=True,
+    blocks=True,
+)
+PURGE_PERIODS: Final = Sweep(
+    name="purge-periods",
+    meaning="ended consent periods are deleted after PUSHOPS_PERIOD_RETENTION",
+    table="{schema}.subscription_period",
+    index="subscription_period_purge",
+    key=(Column("ended_at", "timestamptz"), Column("period_id", "uuid")),
+    identity=Column("period_id", "uuid"),
+    predicate=store.PERIOD_OVER,
+    windows=(Window("cutoff", ("period_retention",), floor=30 * _DAY),),
+    effect=store.PURGE_PERIODS,
+    blocks=True,
+)
+PURGE_RECEIPTS: Final = Sweep(
+    name="purge-receipts",
+    meaning="batches and receipts of closed runs are deleted after PUSHOPS_RECEIPT_RETENTION",
+    table="{schema}.sweep_batch",
+    index="sweep_batch_purge",
+    key=(Column("finished_at", "timestamptz"), Column("batch_id", "uuid")),
+    identity=Column("batch_id", "uuid"),
+    predicate=store.RECEIPT_OVER,
+    windows=(Window("cutoff", ("receipt_retention",), floor=7 * _DAY),),
+    effect=store.PURGE_RECEIPTS,
+)
+PURGE_RUNS: Final = Sweep(
+    name="purge-runs",
+    meaning="closed runs whose batches are gone are deleted after PUSHOPS_RECEIPT_RETENTION",
+    table="{schema}.sweep_run",
+    index="sweep_run_purge",
+    key=(Column("closed_at", "timestamptz"), Column("run_id", "uuid")),
+    identity=Column("run_id", "uuid"),
+    predicate=store.RUN_OVER,
+    windows=(Window("cutoff", ("receipt_retention",), floor=7 * _DAY),),
+    effect=store.PURGE_RUNS,
+)
+
+SWEEPS: Final[dict[str, Sweep]] = {
+    sweep.name: sweep
+    for sweep in (
+        AGE_STALE,
+        AGE_EXPIRED,
+        SCRUB_TOMBSTONES,
+        PURGE_TOMBSTONES,
+        PURGE_PERIODS,
+        PURGE_RECEIPTS,
+        PURGE_RUNS,
+    )
+}

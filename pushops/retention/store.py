@@ -1,0 +1,105 @@
+"""The effects of the built-in sweeps. ``{batch}`` is where the engine selects a page's rows."""
+
+from typing import Final, LiteralString
+
+# The last sign of life: a contact of the browser or an accepted push.
+CONTACT: Final[LiteralString] = "GREATEST(last_seen_at, last_success_at)"
+
+# Quiet although we tried, or quiet for so long that trying no longer matters. The first condition is implied by
+# both, and is what the index can use.
+QUIET: Final[LiteralString] = """state = 'active' AND deleted_at IS NULL
+ AND GREATEST(last_seen_at, last_success_at) < %(tried)s::timestamptz
+ AND (last_tried_at > GREATEST(last_seen_at, last_success_at)
+      OR GREATEST(last_seen_at, last_success_at) < %(untried)s::timestamptz)"""
+
+AGE_STALE: Final[LiteralString] = """
+WITH aged AS (
+  UPDATE {schema}.push_subscription SET previous_state = state, state = 'stale', state_since = now()
+   WHERE {batch} RETURNING id)
+SELECT count(*)::int FROM aged"""
+
+# A stale row has its full time in stale, in which one push a week may bring it back; a pending one is counted from
+# its registration, and any contact since counts for it. Rows under a legal hold keep their state.
+AGED_OUT: Final[LiteralString] = """state IN ('pending', 'stale') AND deleted_at IS NULL AND NOT legal_hold
+ AND GREATEST(last_seen_at, last_success_at) < GREATEST(%(pending)s::timestamptz, %(contact)s::timestamptz)
+ AND CASE state
+     WHEN 'stale' THEN
+       state_since < %(stale)s::timestamptz AND GREATEST(last_seen_at, last_success_at) < %(contact)s::timestamptz
+       AND (last_tried_at > GREATEST(last_seen_at, last_success_at)
+            OR state_since < %(untried)s::timestamptz
+               AND GREATEST(last_seen_at, last_success_at) < %(untried_contact)s::timestamptz)
+     ELSE
+       registered_at < %(pending)s::timestamptz AND GREATEST(last_seen_at, last_success_at) < %(pending)s::timestamptz
+       AND (last_tried_at > GREATEST(last_seen_at, last_success_at)
+            OR registered_at < %(untried)s::timestamptz
+               AND GREATEST(last_seen_at, last_success_at) < %(untried)s::timestamptz)
+     END"""
+
+# Ends and soft-deletes in one statement; the consent period ends with the row.
+AGE_EXPIRED: Final[LiteralString] = """
+WITH aged AS (
+  UPDATE {schema}.push_subscription
+     SET previous_state = state, state = 'expired', state_since = now(), revoked_at = now(), deleted_at = now(),
+         end_reason = 'aged_out', end_run_id = %(run_id)s::uuid, user_agent = NULL, locale = NULL
+   WHERE {batch} RETURNING endpoint_hash),
+closed AS (
+  UPDATE {schema}.subscription_period AS p SET ended_at = now(), end_reason = 'aged_out'
+    FROM aged WHERE p.endpoint_hash = aged.endpoint_hash AND p.ended_at IS NULL RETURNING 1)
+SELECT count(*)::int FROM aged"""
+
+UNDO_IS_OVER: Final[LiteralString] = """deleted_at IS NOT NULL AND deleted_at < %(cutoff)s::timestamptz
+ AND scrubbed_at IS NULL AND NOT legal_hold AND state IN ('expired', 'revoked')"""
+
+# What is left has no credential: nobody can send to it, and nobody can undo it.
+SCRUB: Final[LiteralString] = """
+WITH scrubbed AS (
+  UPDATE {schema}.push_subscription
+     SET endpoint = NULL, p256dh = NULL, auth_sealed = NULL, auth_key_version = NULL, scrubbed_at = now()
+   WHERE {batch} RETURNING id)
+SELECT count(*)::int FROM scrubbed"""
+
+TOMBSTONE_OVER: Final[LiteralString] = """deleted_at IS NOT NULL AND deleted_at < %(cutoff)s::timestamptz
+ AND NOT legal_hold AND state IN ('expired', 'revoked')"""
+
+# Folded in the same statement, in the counters' key order: two batches never wait for each other crosswise.
+PURGE: Final[LiteralString] = """
+WITH gone AS (
+  DELETE FROM {schema}.push_subscription WHERE {batch}
+  RETURNING revoked_at, created_at, push_service, origin, end_reason),
+folded AS (
+  INSERT INTO {schema}.subscription_ended_daily AS daily
+         (day, push_service, origin, end_reason, lifetime_bucket, ended)
+  SELECT (revoked_at AT TIME ZONE 'UTC')::date, push_service, coalesce(origin, ''), end_reason,
+         CASE WHEN revoked_at - created_at < interval '1 day' THEN 'under 1 day'
+              WHEN revoked_at - created_at < interval '7 days' THEN '1 to 7 days'
+              WHEN revoked_at - created_at < interval '30 days' THEN '7 to 30 days'
+              WHEN revoked_at - created_at < interval '90 days' THEN '30 to 90 days'
+              WHEN revoked_at - created_at < interval '365 days' THEN '90 to 365 days'
+              ELSE 'over 365 days' END,
+         count(*)
+    FROM gone GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
+  ON CONFLICT (day, push_service, origin, end_reason, lifetime_bucket)
+  DO UPDATE SET ended = daily.ended + EXCLUDED.ended)
+SELECT count(*)::int FROM gone"""
+
+PERIOD_OVER: Final[LiteralString] = "ended_at IS NOT NULL AND ended_at < %(cutoff)s::timestamptz"
+
+PURGE_PERIODS: Final[LiteralString] = """
+WITH gone AS (DELETE FROM {schema}.subscription_period WHERE {batch} RETURNING 1)
+SELECT count(*)::int FROM gone"""
+
+# Only of closed runs: an open one still counts by its receipts.
+RECEIPT_OVER: Final[LiteralString] = """finished_at IS NOT NULL AND finished_at < %(cutoff)s::timestamptz
+ AND run_id IN (SELECT r.run_id FROM {schema}.sweep_run AS r WHERE r.closed_at IS NOT NULL)"""
+
+PURGE_RECEIPTS: Final[LiteralString] = """
+WITH gone AS (DELETE FROM {schema}.sweep_batch WHERE {batch} RETURNING batch_id),
+receipts AS (DELETE FROM {schema}.sweep_receipt AS r USING gone WHERE r.batch_id = gone.batch_id)
+SELECT count(*)::int FROM gone"""
+
+RUN_OVER: Final[LiteralString] = """closed_at IS NOT NULL AND closed_at < %(cutoff)s::timestamptz
+ AND NOT EXISTS (SELECT FROM {schema}.sweep_batch AS b WHERE b.run_id = sweep_run.run_id)"""
+
+PURGE_RUNS: Final[LiteralString] = """
+WITH gone AS (DELETE FROM {schema}.sweep_run WHERE {batch} RETURNING 1)
+SELECT count(*)::int FROM gone"""

@@ -1,0 +1,237 @@
+"""One batch: claimed, its predicate checked again, effect and receipt together or nothing at all."""
+
+import os
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from pushops.db import Tx
+from pushops.errors import LockTimeoutError, PushopsError, StatementTimeoutError, TransientDatabaseError
+from pushops.runtime import Runtime
+from pushops.sweeps import plan, runs, sql, store
+from pushops.sweeps.sql import Held
+from pushops.sweeps.store import BatchRow, Middle, RunRow
+from pushops.sweeps.sweep import Acting, Batch, Page, Sweep
+
+LOCK_TIMEOUT: Final = timedelta(milliseconds=100)  # the backstop behind FREE: then rows are taken one by one
+RETRIES: Final = 1  # a data error may have been a moment's; the second time the page is cut
+
+
+class LostClaimError(PushopsError):
+    """Another worker owns the batch now; what this one did was rolled back."""
+
+    label = "lost_claim"
+    reportable = False
+
+
+@dataclass(frozen=True)
+class Applied:
+    rows: int
+    locked: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A worker's hold on one of a run's slots, and what every batch of it shares."""
+
+    rt: Runtime
+    sweep: Sweep
+    run: RunRow
+    held: Held
+    holder: UUID
+
+    @cached_property
+    def worker(self) -> str:
+        return f"{socket.gethostname()}:{os.getpid()}"
+
+    @property
+    def slots(self) -> int:
+        return runs.slots_of(self.rt.settings, self.sweep)
+
+    @property
+    def pause(self) -> timedelta:
+        return timedelta(milliseconds=self.rt.settings.sweep_pause_ms)
+
+    def bind(self, row: BatchRow) -> Batch:
+        """The batch's clause and every parameter that it needs."""
+        clause = sql.page_clause(self.sweep, self.run.walked_along, has_lo=row.lo is not None, held=self.held)
+        params: dict[str, Any] = sql.bounds("lo", row.lo) | sql.bounds("hi", row.hi) | self.held.params()
+        params |= self.run.cutoff_times | sql.floors(self.sweep)
+        params |= {"run_id": self.run.run_id, "batch_id": row.batch_id}
+        return Batch(str(row.batch_id), str(self.run.run_id), clause, params)
+
+
+def claim(shift: Shift, ids: list[UUID] | None) -> tuple[BatchRow, UUID] | None:
+    """Take the next batch, counting the attempt in a transaction of its own before any work."""
+    token = uuid4()
+    values = {
+        "sweep": shift.sweep.name,
+        "slots": shift.slots,
+        "holder": shift.holder,
+        "run_id": shift.run.run_id,
+        "ids": ids,
+        "token": token,
+        "worker": shift.worker,
+        "lease": shift.rt.settings.sweep_lease,
+        "deaths": plan.DEATHS,
+    }
+    with shift.rt.db.transaction(asynchronous=True) as tx:
+        row = store.claim(tx, values)
+    return None if row is None else (row, token)
+
+
+def execute(shift: Shift, row: BatchRow, token: UUID) -> bool:
+    """Do a claimed batch and say whether it settled. Failures are recorded, never raised: others must go on."""
+    fields = {"sweep": shift.sweep.name, "run": shift.run.run_id, "batch": row.batch_id, "expected": row.expected}
+    try:
+        with shift.rt.events.span("sweep.batch", **fields, attempt=row.attempts, worker=shift.worker) as span:
+            applied = _act(shift, row, token) if shift.sweep.acting else _apply(shift, row, token)
+            span["rows"], span["locked"] = applied.rows, applied.locked
+            span["outcome"] = "applied" if applied.rows or applied.locked else "nothing_matched"
+    except LostClaimError:
+        return False
+    except Exception as error:  # noqa: BLE001  (whatever it was, it is this batch's own)
+        _record_failure(shift, row, token, error)
+        return False
+    _adapt(shift, row, applied)
+    return True
+
+
+def _apply(shift: Shift, row: BatchRow, token: UUID) -> Applied:
+    try:
+        return _apply_once(shift, row, token, sure=False)
+    except LockTimeoutError:
+        return _apply_once(shift, row, token, sure=True)
+
+
+def _apply_once(shift: Shift, row: BatchRow, token: UUID, *, sure: bool) -> Applied:
+    """Effect and receipt in one transaction. It may commit asynchronously: they vanish together or not at all."""
+    batch = shift.bind(row)
+    with shift.rt.db.transaction(lock_timeout=LOCK_TIMEOUT, asynchronous=True) as tx:
+        tx.run(sql.plan_for(shift.run.walked_along), {})
+        done = 0 if sure else _take(tx, shift.sweep, sql.free_rows(batch.clause), batch)
+        locked = 0
+        if row.expected is None or done < row.expected:
+            more, locked = _take_rest(tx, shift.sweep, batch)
+            done += more
+        return Applied(done, locked, _settle(tx, shift, row, token, done, locked))
+
+
+def _take(tx: Tx, sweep: Sweep, selection: str, batch: Batch) -> int:
+    return int(tx.scalar(sql.effect(sweep, selection), batch.params, prepare=False) or 0)
+
+
+def _take_rest(tx: Tx, sweep: Sweep, batch: Batch) -> tuple[int, int]:
+    """What the fast form left: rows that only looked held are taken, the others are counted as locked."""
+    left = _count_left(tx, sweep, batch)
+    if not left:
+        return 0, 0
+    done = _take(tx, sweep, sql.rows_that_lock(sweep, batch.clause), batch)
+    return done, _count_left(tx, sweep, batch) if done < left else 0
+
+
+def _count_left(tx: Tx, sweep: Sweep, batch: Batch) -> int:
+    return int(tx.scalar(sql.count_left(sweep, batch.clause), batch.params, prepare=False))
+
+
+def _act(shift: Shift, row: BatchRow, token: UUID) -> Applied:
+    """I/O between two transactions; both commit synchronously, since what was done outside cannot vanish."""
+    acting = shift.sweep.acting
+    assert acting is not None  # noqa: S101  (the caller asked)
+    batch = shift.bind(row)
+    with shift.rt.db.transaction() as tx:
+        rows = acting.claim(tx, batch)
+    page = Page(batch.batch_id, batch.run_id, shift.run.cutoff_times, rows)
+    result = acting.act(shift.rt, page) if rows else None
+    with shift.rt.db.transaction() as tx:
+        return _settle_acting(tx, shift, acting, row, token, batch, result)
+
+
+def _settle_acting(
+    tx: Tx, shift: Shift, acting: Acting, row: BatchRow, token: UUID, batch: Batch, result: object
+) -> Applied:
+    done = acting.settle(tx, batch, result) if result is not None else 0
+    return Applied(done, 0, _settle(tx, shift, row, token, done, 0))
+
+
+def _settle(tx: Tx, shift: Shift, row: BatchRow, token: UUID, done: int, locked: int) -> float:
+    values = {"batch_id": row.batch_id, "token": token, "rows_done": done, "rows_locked": locked}
+    seconds = store.settle(tx, values | {"began": tx.now, "worker": shift.worker})
+    if seconds is None:
+        raise LostClaimError("expected to hold the batch, got none: its lease ran out and another took it")
+    return seconds
+
+
+def _adapt(shift: Shift, row: BatchRow, applied: Applied) -> None:
+    """Let a full page's duration size the pages to come."""
+    settings = shift.rt.settings
+    size = shift.run.page_rows or row.expected
+    if row.expected is None or applied.rows != row.expected or size is None:
+        return
+    target = plan.next_page_rows(row.expected, applied.seconds, settings.sweep_target_batch_ms)
+    if target != row.expected:
+        with shift.rt.db.transaction(asynchronous=True) as tx:
+            store.adapt(tx, shift.sweep.name, row.expected, target, settings.sweep_batch_rows)
+
+
+def _record_failure(shift: Shift, row: BatchRow, token: UUID, error: Exception) -> None:
+    """Transient errors wait; a timeout halves the page; anything else is tried again once, then cut."""
+    text = str(error) if isinstance(error, PushopsError) else type(error).__name__
+    if isinstance(error, StatementTimeoutError):
+        _halve_size(shift, row)
+        _cut(shift, row, token, text, failures=0)
+    elif isinstance(error, TransientDatabaseError) or row.failures < RETRIES:
+        with shift.rt.db.transaction() as tx:
+            store.fail(tx, row.batch_id, token, text, plan.back_off(row.failures))
+    else:
+        _cut(shift, row, token, text, failures=RETRIES)
+
+
+def _halve_size(shift: Shift, row: BatchRow) -> None:
+    default = shift.rt.settings.sweep_batch_rows
+    with shift.rt.db.transaction() as tx:
+        control = store.control(tx, shift.sweep.name)
+        size = (control.batch_rows if control else None) or default
+        half = max(min(size, plan.SMALLEST_PAGE), size // 2)
+        if row.expected is None or row.expected >= size:
+            store.adapt(tx, shift.sweep.name, size, half, default)
+
+
+def _cut(shift: Shift, row: BatchRow, token: UUID, error: str, *, failures: int) -> None:
+    """Two pages in the place of one, or the last row alone into quarantine."""
+    batch = shift.bind(row)
+    with shift.rt.db.transaction() as tx:
+        tx.run(sql.plan_for(shift.run.walked_along), {})
+        middle = tx.maybe(sql.middle(shift.sweep, shift.run.walked_along, batch.clause), batch.params, Middle)
+        if middle is None:
+            store.fail(tx, row.batch_id, token, error, plan.back_off(row.failures))
+        elif middle.total == 1:
+            _isolate(tx, shift, row, token, middle, error)
+        else:
+            _split(tx, shift, row, token, middle, error, failures)
+    if middle is not None and middle.total == 1:
+        _tell(shift, "sweep.quarantined", row, error, identity=middle.identity)
+    elif middle is not None:
+        _tell(shift, "sweep.split", row, error, into=2)
+
+
+def _isolate(tx: Tx, shift: Shift, row: BatchRow, token: UUID, middle: Middle, error: str) -> None:
+    if store.set_apart(tx, row.batch_id, token, "quarantined", error):
+        store.quarantine(tx, shift.sweep.name, row.batch_id, middle.identity, shift.run.walk, error)
+
+
+def _split(tx: Tx, shift: Shift, row: BatchRow, token: UUID, middle: Middle, error: str, failures: int) -> None:
+    if not store.set_apart(tx, row.batch_id, token, "split", error):
+        return
+    cutoffs = runs.cutoff_key(shift.run)
+    parts = plan.halves(shift.run.run_id, cutoffs, row.lo, middle.key, row.hi, middle.total)
+    store.add_batches(tx, shift.run.run_id, row.seq - 1, plan.as_json(parts), visit=row.visit, failures=failures)
+
+
+def _tell(shift: Shift, name: str, row: BatchRow, error: str, **more: object) -> None:
+    more |= {"sweep": shift.sweep.name, "run": shift.run.run_id, "batch": row.batch_id, "error": error}
+    shift.rt.events.emit(name, None, **more)

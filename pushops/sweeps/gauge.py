@@ -1,0 +1,53 @@
+"""Reading every valve of a run at once. A reading is good for a second."""
+
+from datetime import datetime
+
+from pushops.runtime import Runtime
+from pushops.sweeps import probes, store, valves
+from pushops.sweeps.store import ControlRow, RunRow
+from pushops.sweeps.sweep import Sweep
+from pushops.sweeps.valves import Reading
+
+
+def read(rt: Runtime, sweep: Sweep, run: RunRow) -> list[Reading]:
+    """All valves that a batch and a dispatcher share, in the order in which an operator would ask."""
+    settings = rt.settings
+    stop = valves.decide_stop_file(settings.stop_file)
+    try:
+        control, now = _control(rt, sweep.name)
+    except Exception as error:  # noqa: BLE001  (without the database nothing else can be seen)
+        return [stop, valves.unknown("database", f"not reachable: {type(error).__name__}")]
+    return [
+        stop,
+        valves.decide_pause(control),
+        valves.decide_retention(run, control),
+        valves.decide_share(run, settings.sweep_max_share, braked=sweep.brake),
+        valves.decide_budget(run, now),
+        read_lag(rt),
+        read_snapshot(rt),
+    ]
+
+
+def read_lag(rt: Runtime) -> Reading:
+    def probe() -> Reading:
+        with rt.db.transaction() as tx:
+            found = probes.lag(tx)
+        return valves.decide_lag(found, rt.settings.sweep_max_lag_bytes, rt.settings.expected_replicas)
+
+    return valves.seen("lag", probe)
+
+
+def read_snapshot(rt: Runtime) -> Reading:
+    def probe() -> Reading:
+        with rt.db.transaction() as tx:
+            found = probes.oldest_snapshot(tx)
+        if found.seconds > rt.settings.snapshot_report_after.total_seconds():
+            rt.events.emit("sweep.snapshot", age=round(found.seconds), owner=found.owner)
+        return valves.decide_snapshot(found, rt.settings.snapshot_hold_after)
+
+    return valves.seen("snapshot", probe)
+
+
+def _control(rt: Runtime, sweep: str) -> tuple[ControlRow | None, datetime]:
+    with rt.db.transaction() as tx:
+        return store.control(tx, sweep), tx.now

@@ -1,0 +1,250 @@
+"""Opening a run, holding it, and bringing it to its named end."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from pushops.db import Tx
+from pushops.errors import StatementTimeoutError
+from pushops.runtime import Runtime
+from pushops.settings import Settings
+from pushops.sweeps import plan, sql, store
+from pushops.sweeps.store import NewBatch, RunRow, TableFacts
+from pushops.sweeps.sweep import Sweep, Walk
+from pushops.sweeps.valves import SHARE_FROM, Reading
+
+COUNT_TIMEOUT: Final = timedelta(seconds=20)  # once a run; without an answer the brake does not know, and holds
+EXACT_BLOCKS: Final = 20_000  # tables under 160 MB are counted, larger ones are what analyze says they are
+OPEN_STATES: Final = ("running", "pausing", "paused")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a run would take, out of how much; None where counting took too long."""
+
+    eligible: int | None
+    rows: int | None
+    facts: TableFacts
+
+
+def windows_of(settings: Settings, sweep: Sweep) -> dict[str, timedelta]:
+    """The windows in force, by the name that the predicate knows them by."""
+    return {w.name: sum((settings.window(name) for name in w.settings), timedelta()) for w in sweep.windows}
+
+
+def as_seconds(windows: Mapping[str, timedelta]) -> str:
+    return json.dumps({name: value.total_seconds() for name, value in windows.items()})
+
+
+def cutoff_key(run: RunRow) -> str:
+    """The cut-offs as a batch id is derived from them."""
+    return json.dumps(run.cutoffs, sort_keys=True)
+
+
+def slots_of(settings: Settings, sweep: Sweep) -> int:
+    return sweep.max_parallel or settings.sweep_max_parallel
+
+
+def open_or_join(
+    rt: Runtime, sweep: Sweep, *, started_by: str, force: bool = False, row_limit: int | None = None
+) -> tuple[RunRow, bool]:
+    """The sweep's open run, opened now or before; True where this call opened it.
+
+    A run whose windows are no longer the settings' is stopped first: its cut-off is not what anybody wants now.
+    """
+    windows = windows_of(rt.settings, sweep)
+    with rt.db.transaction() as tx:
+        store.ensure_control(tx, sweep.name, as_seconds(windows), slots_of(rt.settings, sweep))
+        found = store.open_run_of(tx, sweep.name)
+        if found is not None and found.windows != json.loads(as_seconds(windows)):
+            _end(tx, found.run_id, "stopped", "the retention settings changed while the run was open")
+            found = None
+    if found is not None:
+        return found, False
+    size = measure(rt, sweep, windows, brake=not force)
+    return _open(rt, sweep, windows, size, started_by=started_by, force=force, row_limit=row_limit)
+
+
+def _open(
+    rt: Runtime,
+    sweep: Sweep,
+    windows: Mapping[str, timedelta],
+    size: Size,
+    *,
+    started_by: str,
+    force: bool,
+    row_limit: int | None,
+) -> tuple[RunRow, bool]:
+    walk = walk_for(rt.settings, sweep, size, row_limit)
+    with rt.db.transaction() as tx:
+        cutoffs = {name: (tx.now - window).isoformat() for name, window in windows.items()}
+        values = {
+            "sweep": sweep.name,
+            "started_by": started_by,
+            "cutoffs": json.dumps(cutoffs),
+            "windows": as_seconds(windows),
+            "walk": walk.value,
+            "walk_end": [str(size.facts.blocks)] if walk is Walk.BLOCKS else None,
+            "force": force,
+            "row_limit": row_limit,
+            "eligible_rows": size.eligible,
+            "table_rows": size.rows,
+            "page_rows": None,
+        }
+        opened = store.open_run(tx, values)
+        found = opened or store.open_run_of(tx, sweep.name)
+    if found is None:  # opened and closed by another between two statements: look again
+        return open_or_join(rt, sweep, started_by=started_by, force=force, row_limit=row_limit)
+    if opened is not None:
+        _announce(rt, found)
+    return found, opened is not None
+
+
+def _announce(rt: Runtime, run: RunRow) -> None:
+    rt.events.emit(
+        "sweep.opened",
+        sweep=run.sweep,
+        run=run.run_id,
+        walk=run.walk,
+        eligible=run.eligible_rows,
+        cutoff=min(run.cutoffs.values(), default=None),
+        windows=json.dumps(run.windows),
+        started_by=run.started_by,
+    )
+
+
+def walk_for(settings: Settings, sweep: Sweep, size: Size, row_limit: int | None) -> Walk:
+    """The setting decides where it names a walk; a limited run counts rows, which only the index walk does."""
+    if not sweep.blocks or row_limit is not None or settings.sweep_walk == "index":
+        return Walk.INDEX
+    if settings.sweep_walk == "blocks":
+        return Walk.BLOCKS
+    return plan.choose_walk(size.eligible, size.facts)
+
+
+def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, brake: bool) -> Size:
+    """Count the table and what is meant, the latter no further than a decision needs."""
+    with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
+        facts = store.table_facts(tx, _plain(tx, sweep.table), sweep.index, sweep.key[0].expression)
+    try:
+        with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
+            rows = _count_rows(tx, sweep, facts)
+            share = rt.settings.sweep_max_share if brake and sweep.brake else 1.0
+            limit = max(int(rows * share), round(facts.blocks * plan.BLOCKS_FROM), SHARE_FROM) + 1
+            values = {name: tx.now - window for name, window in windows.items()} | sql.floors(sweep)
+            eligible = int(tx.scalar(sql.eligible(sweep, limited=True), values | {"limit": limit}))
+    except StatementTimeoutError:
+        return Size(None, None, facts)
+    return Size(eligible, rows, facts)
+
+
+def _count_rows(tx: Tx, sweep: Sweep, facts: TableFacts) -> int:
+    if facts.rows > 0 and facts.blocks > EXACT_BLOCKS:
+        return round(facts.rows)
+    return int(tx.scalar(sql.literal(f"SELECT count(*) FROM {sweep.table}"), {}))
+
+
+def _plain(tx: Tx, table: str) -> str:
+    return table.replace("{schema}", tx.schema)
+
+
+def hold(rt: Runtime, run: RunRow, reading: Reading) -> None:
+    """Store why a run waits; lag that lasts past its limit stops it, since waiting for ever hides the problem."""
+    limit = rt.settings.sweep_max_lag_give_up
+    with rt.db.transaction() as tx:
+        changed = store.hold_run(tx, run.run_id, reading.valve, reading.reason)
+        found = store.run(tx, run.run_id)
+        waited = tx.now - found.held_since if found and found.held_since else timedelta()
+        given_up = reading.valve == "lag" and waited > limit
+        if given_up:
+            _end(tx, run.run_id, "stopped", f"lag: {reading.reason}")
+    if changed:
+        rt.events.emit(
+            "sweep.held",
+            sweep=run.sweep,
+            run=run.run_id,
+            valve=reading.valve,
+            reading=reading.state,
+            reason=reading.reason,
+        )
+    if given_up:
+        _tell_closed(rt, run.run_id)
+
+
+def unhold(rt: Runtime, run: RunRow) -> bool:
+    with rt.db.transaction() as tx:
+        released = store.unhold_run(tx, run.run_id)
+    if released:
+        rt.events.emit("sweep.resumed", sweep=run.sweep, run=run.run_id, valve=run.held_by)
+    return released
+
+
+def conclude(rt: Runtime, sweep: Sweep, run_id: UUID) -> RunRow | None:
+    """Bring a run as far as it can go: set killers apart, look again at locked pages, close, pause, cancel.
+
+    Returns the run afterwards; None where somebody else holds it or it is unknown. Closing commits
+    synchronously, and with it every batch that committed before.
+    """
+    with rt.db.transaction() as tx:
+        run = store.lock_run(tx, run_id)
+        if run is None or run.closed_at is not None:
+            return run
+        killers = store.quarantine_killers(tx, run.sweep, run_id, run.walk, plan.DEATHS)
+        _advance(tx, run)
+        after = store.run(tx, run_id)
+    for batch in killers:
+        rt.events.emit("sweep.quarantined", sweep=sweep.name, run=run_id, batch=batch, error="worker_lost")
+    if after is not None and after.closed_at is not None:
+        _tell_closed(rt, run_id)
+    return after
+
+
+def _advance(tx: Tx, run: RunRow) -> None:
+    left = store.ready(tx, run.run_id)
+    if run.state == "cancelling":
+        store.cancel_batches(tx, run.run_id)
+        if not left.claimed:
+            store.close_run(tx, run.run_id, "cancelled", run.why)
+    elif run.state == "pausing" and not left.claimed:
+        store.ask(tx, run.run_id, "paused", ["pausing"], run.why)
+    elif run.state == "running" and run.walked and not (left.due or left.later or left.claimed):
+        _revisit_or_close(tx, run)
+
+
+def _revisit_or_close(tx: Tx, run: RunRow) -> None:
+    locked = [] if run.revisited else store.locked_pages(tx, run.run_id)
+    if locked:
+        again = [
+            NewBatch(plan.batch_id(run.run_id, cutoff_key(run), page.lo, page.hi, visit=2), page.lo, page.hi, None)
+            for page in locked
+        ]
+        store.add_batches(tx, run.run_id, run.pages, plan.as_json(again), visit=2)
+        store.mark_revisited(tx, run.run_id)
+        return
+    quarantined = store.progress(tx, run.run_id).quarantined
+    store.close_run(tx, run.run_id, "done", f"{quarantined} quarantined" if quarantined else None)
+    store.note_success(tx, run.sweep)
+
+
+def _end(tx: Tx, run_id: UUID, state: str, why: str) -> None:
+    store.cancel_batches(tx, run_id)
+    store.close_run(tx, run_id, state, why)
+
+
+def _tell_closed(rt: Runtime, run_id: UUID) -> None:
+    with rt.db.transaction() as tx:
+        run, done = store.run(tx, run_id), store.progress(tx, run_id)
+    if run is not None:
+        rt.events.emit(
+            "sweep.closed",
+            sweep=run.sweep,
+            run=run_id,
+            state=run.state,
+            why=run.why,
+            rows=done.rows_done,
+            batches=done.done,
+            quarantined=done.quarantined,
+        )
