@@ -54,6 +54,12 @@ class LockTimeoutError(TransientDatabaseError):
     label = "lock_timeout"
 
 
+class ContendedError(TransientDatabaseError):
+    """PostgreSQL chose this transaction to break a deadlock or a serialization conflict: nothing of it happened."""
+
+    label = "database_contended"
+
+
 class StatementTimeoutError(DatabaseError):
     """The statement ran longer than it was allowed: ask for less work at a time."""
 

@@ -1,0 +1,260 @@
+"""Saving what a browser registered: one, many, or one in the place of another."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from pushops.db import Tx
+from pushops.runtime import Runtime
+from pushops.subscriptions.attributes import Attributes, read_attributes
+from pushops.subscriptions.errors import refusal
+from pushops.subscriptions.identity import endpoint_host
+from pushops.subscriptions.intake import NewSubscription, parse
+from pushops.subscriptions.keychain import AUTH, Keychain, keychain
+from pushops.subscriptions.lifecycle import State
+from pushops.subscriptions.rejection import Advice, Reason, Rejected, RejectionError, rejection
+from pushops.subscriptions.store import auditing, ending, periods, registration
+from pushops.subscriptions.store.registration import Ownership, Registered, Registration
+from pushops.subscriptions.work import Conn, in_transaction
+
+CHUNK: Final = 500  # rows of an import per transaction: tens of milliseconds, so that visitors never wait on it
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a registration came to. ``advice`` is what the client should do with it.
+
+    ``reconnection``: a consent period began, and this endpoint or this user had one that ended lately.
+    ``key_assumed``: the client did not say which VAPID key it subscribed with.
+    """
+
+    id: UUID
+    state: State
+    inserted: bool
+    advice: Advice
+    reconnection: bool
+    vapid_key_id: str | None
+    key_assumed: bool
+    user_id: str | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One row of an import: the browser's object and what the other store knew of it."""
+
+    subscription: object
+    user_id: object = None
+    origin: object = None
+    application_server_key: object = None
+    tags: Iterable[object] = ()
+    user_agent: object = None
+    locale: object = None
+    created_at: datetime | None = None
+
+
+Outcome: TypeAlias = Saved | Rejected
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A registration that may be written, with what events say of it."""
+
+    row: Registration
+    host: str
+    expiration_ignored: bool
+
+
+def save_subscription(
+    rt: Runtime,
+    subscription: object,
+    *,
+    user_id: object = None,
+    origin: object = None,
+    application_server_key: object = None,
+    keep_owner: bool = False,
+    tags: Iterable[object] | None = None,
+    user_agent: object = None,
+    locale: object = None,
+    actor: str = "application",
+    conn: Conn | None = None,
+) -> Saved:
+    """Store or refresh what ``PushSubscription.toJSON()`` gave; raises SubscriptionRefused before any I/O.
+
+    A given ``user_id`` takes the endpoint over; without one the row becomes anonymous unless ``keep_owner``.
+    """
+    chain = keychain(rt.settings)
+    try:
+        attributes = read_attributes(user_id, origin, tags, user_agent, locale)
+        prepared = prepare(chain, subscription, application_server_key, attributes)
+    except RejectionError as error:
+        raise refuse(rt, subscription, error.rejected) from None
+    ownership = Ownership(keep_owner=keep_owner, keep_tags=tags is None)
+    saved = in_transaction(rt, conn, lambda tx: write(rt, tx, prepared, ownership, actor))
+    announce(rt, prepared, saved)
+    return saved
+
+
+def save_many(
+    rt: Runtime, candidates: Iterable[Candidate], *, actor: str = "import", conn: Conn | None = None
+) -> Iterator[Outcome]:
+    """Store many, as an import does, and yield what became of each, in order. Nothing is raised for content.
+
+    One transaction per 500 rows unless ``conn`` is given. Of one endpoint given twice in a chunk, the later row
+    stands for both. Each is written as it is consumed: an iterator that is left early leaves the rest unwritten.
+    """
+    chain = keychain(rt.settings)
+    remaining = iter(candidates)
+    while chunk := list(islice(remaining, CHUNK)):
+        found = [_prepare_candidate(chain, candidate) for candidate in chunk]
+        rows = {each.row.endpoint_hash: each.row for each in found if isinstance(each, Prepared)}
+        saved = _write_chunk(rt, list(rows.values()), actor, conn)
+        yield from (each if isinstance(each, Rejected) else saved[each.row.endpoint_hash] for each in found)
+
+
+def prepare(chain: Keychain, subscription: object, application_server_key: object, attributes: Attributes) -> Prepared:
+    """Everything that needs no database: checked, sealed and marked with its key; raises RejectionError."""
+    new = parse(subscription, chain.rules, application_server_key)
+    if isinstance(new, Rejected):
+        raise RejectionError(new)
+    sealed = chain.ring.seal(AUTH, new.endpoint_hash, new.auth)
+    row = Registration(
+        endpoint_hash=new.endpoint_hash,
+        endpoint=new.endpoint,
+        push_service=new.push_service,
+        p256dh=new.p256dh,
+        auth_sealed=sealed.blob,
+        auth_key_version=sealed.version,
+        content_encoding=new.content_encoding,
+        vapid_key_id=_vapid_key_id(chain, new),
+        expiration_time=new.expiration_time,
+        user_id=attributes.user_id,
+        tags=attributes.tags or (),
+        user_agent=attributes.user_agent,
+        locale=attributes.locale,
+        origin=attributes.origin,
+    )
+    return Prepared(row, new.host, new.expiration_ignored)
+
+
+def write(
+    rt: Runtime,
+    tx: Tx,
+    prepared: Prepared,
+    ownership: Ownership,
+    actor: str,
+    *,
+    began_at: datetime | None = None,
+    reconnection: bool = False,
+) -> Saved:
+    """One prepared registration, its consent period, its owner's limit and its audit, in the open transaction."""
+    limit, user = rt.settings.max_live_per_user, prepared.row.user_id
+    if limit is not None and user is not None:
+        ending.serialize_user(tx, user)
+    saved = _write_rows(rt, tx, [prepared.row], ownership, actor, began_at=began_at, reconnection=reconnection)
+    if limit is not None and user is not None:
+        _retire_surplus(tx, user, limit, actor)
+    return saved[prepared.row.endpoint_hash]
+
+
+def refuse(rt: Runtime, subscription: object, rejected: Rejected) -> Exception:
+    """Count a refusal and return the error to raise."""
+    endpoint = subscription.get("endpoint") if type(subscription) is dict else None
+    host = endpoint_host(endpoint) if type(endpoint) is str else "unreadable"
+    rt.events.emit("subscription.refused", field=rejected.field, reason=str(rejected.reason), host=host)
+    return refusal(rejected)
+
+
+def announce(rt: Runtime, prepared: Prepared, saved: Saved) -> None:
+    rt.events.emit(
+        "subscription.saved",
+        endpoint=keychain(rt.settings).tag(prepared.row.endpoint_hash),
+        host=prepared.host,
+        service=prepared.row.push_service,
+        state=saved.state,
+        inserted=saved.inserted,
+        advice=saved.advice,
+        reconnection=saved.reconnection,
+        expiration_ignored=prepared.expiration_ignored,
+    )
+
+
+def _prepare_candidate(chain: Keychain, candidate: Candidate) -> Prepared | Rejected:
+    try:
+        attributes = read_attributes(
+            candidate.user_id, candidate.origin, candidate.tags, candidate.user_agent, candidate.locale
+        )
+        prepared = prepare(chain, candidate.subscription, candidate.application_server_key, attributes)
+    except RejectionError as error:
+        return error.rejected
+    return replace(prepared, row=replace(prepared.row, created_at=candidate.created_at))
+
+
+def _write_chunk(rt: Runtime, rows: Sequence[Registration], actor: str, conn: Conn | None) -> dict[bytes, Saved]:
+    return in_transaction(rt, conn, lambda tx: _write_rows(rt, tx, rows, Ownership(keep_tags=False), actor))
+
+
+def _vapid_key_id(chain: Keychain, new: NewSubscription) -> str | None:
+    """The id of the key that the client named; None if it named none. Raises RejectionError for one we do not hold."""
+    if new.application_server_key is None:
+        return None
+    key_id = chain.vapid_id_of(new.application_server_key)
+    if key_id is None:
+        raise rejection("applicationServerKey", Reason.UNKNOWN_VAPID_KEY, "a VAPID key that is held here", "another")
+    return key_id
+
+
+def _write_rows(
+    rt: Runtime,
+    tx: Tx,
+    rows: Sequence[Registration],
+    ownership: Ownership,
+    actor: str,
+    *,
+    began_at: datetime | None = None,
+    reconnection: bool = False,
+) -> dict[bytes, Saved]:
+    if not rows:
+        return {}
+    written = registration.upsert(tx, rows, ownership, keychain(rt.settings).vapid_id)
+    hashes = list(written)
+    closed = {found.endpoint_hash for found in periods.close(tx, hashes, "owner_changed")}
+    window = rt.settings.reconnection_window
+    opened = periods.open_missing(tx, hashes, window, began_at=began_at, reconnection=reconnection)
+    saved = {key: _saved(row, reconnection=opened.get(key, False)) for key, row in written.items()}
+    details = [(key, row.user_id, _detail(row, owner_changed=key in closed)) for key, row in written.items()]
+    auditing.write(tx, "save", actor, details)
+    return saved
+
+
+def _saved(row: Registered, *, reconnection: bool) -> Saved:
+    return Saved(
+        id=row.id,
+        state=State(row.state),
+        inserted=row.registration_no == 1,
+        advice=advice_for(row.send_block, expired=row.expired),
+        reconnection=reconnection,
+        vapid_key_id=row.vapid_key_id,
+        key_assumed=row.vapid_key_assumed,
+        user_id=row.user_id,
+    )
+
+
+def advice_for(send_block: str | None, *, expired: bool) -> Advice:
+    """A live row's: past its expiration the browser may drop it, and a key mismatch only a new subscription mends."""
+    return Advice.RESUBSCRIBE if expired or send_block == "key_mismatch" else Advice.KEEP
+
+
+def _detail(row: Registered, *, owner_changed: bool) -> dict[str, Any]:
+    return {"state": row.state, "registration_no": row.registration_no, "owner_changed": owner_changed}
+
+
+def _retire_surplus(tx: Tx, user: str, limit: int, actor: str) -> None:
+    retired = ending.end_surplus(tx, user, limit)
+    if retired:
+        hashes = [row.endpoint_hash for row in retired]
+        reason = "user_limit"
+        periods.close(tx, hashes, reason)
+        auditing.write(tx, "retire", actor, [(row.endpoint_hash, row.user_id, {"reason": reason}) for row in retired])

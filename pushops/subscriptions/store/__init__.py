@@ -1,0 +1,1 @@
+"""All SQL about subscriptions, one module per noun."""

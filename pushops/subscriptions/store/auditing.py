@@ -1,0 +1,22 @@
+"""Who did what to which subscription: hashes and users, no endpoint, no key."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, LiteralString
+
+from pushops.db import Tx
+
+WRITE: Final[LiteralString] = """
+INSERT INTO {schema}.audit (verb, actor, endpoint_hash, user_id, detail)
+SELECT %(verb)s::text, %(actor)s::text, a.endpoint_hash, a.user_id, a.detail
+  FROM unnest(%(hashes)s::bytea[], %(users)s::text[], %(details)s::jsonb[]) AS a (endpoint_hash, user_id, detail)"""
+
+Entry = tuple[bytes, str | None, dict[str, Any]]
+
+
+def write(tx: Tx, verb: str, actor: str, entries: Sequence[Entry]) -> None:
+    """One audit row for each (endpoint hash, user, detail)."""
+    if entries:
+        hashes, users, details = zip(*entries, strict=True)
+        params = {"hashes": list(hashes), "users": list(users), "details": [json.dumps(found) for found in details]}
+        tx.run(WRITE, {"verb": verb, "actor": actor, **params})

@@ -1,0 +1,72 @@
+"""The consent trail, brought into line with the rows that it follows.
+
+Both statements run after the row was changed, in its transaction and as statements of their own: the row's lock
+keeps everybody else away, and only a new snapshot shows what the last holder of that lock wrote.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, LiteralString
+
+from pushops.db import Tx
+
+# What ended with its row closes with the row's reason; what changed hands, with the verb's.
+CLOSE: Final[LiteralString] = """
+UPDATE {schema}.subscription_period AS p
+   SET ended_at = greatest(now(), p.began_at),
+       end_reason = coalesce(s.end_reason, %(reason)s::text),
+       campaign_id = %(campaign)s::text
+  FROM {schema}.push_subscription AS s
+ WHERE s.endpoint_hash = ANY(%(hashes)s::bytea[])
+   AND p.endpoint_hash = s.endpoint_hash
+   AND p.ended_at IS NULL
+   AND (s.deleted_at IS NOT NULL OR p.user_id IS DISTINCT FROM s.user_id)
+RETURNING p.endpoint_hash, p.user_id, p.began_at, p.end_reason"""
+
+# A reconnection: this user's last subscription ended lately, or this endpoint's did. An endpoint that only changed
+# hands did not end, except that whoever is left anonymous by it is nobody new either. A rotated one went on elsewhere.
+OPEN: Final[LiteralString] = """
+INSERT INTO {schema}.subscription_period (endpoint_hash, user_id, push_service, origin, began_at, reconnection)
+SELECT s.endpoint_hash, s.user_id, s.push_service, s.origin, coalesce(%(began_at)s::timestamptz, now()),
+       %(reconnection)s::boolean OR EXISTS (
+         SELECT 1 FROM {schema}.subscription_period AS p
+          WHERE p.endpoint_hash = s.endpoint_hash AND p.ended_at >= now() - %(window)s::interval
+            AND (s.user_id IS NULL OR p.end_reason NOT IN ('owner_changed', 'detached'))
+       ) OR EXISTS (
+         SELECT 1 FROM {schema}.subscription_period AS p
+          WHERE p.user_id = s.user_id AND p.ended_at >= now() - %(window)s::interval AND p.end_reason <> 'rotated'
+       )
+  FROM {schema}.push_subscription AS s
+ WHERE s.endpoint_hash = ANY(%(hashes)s::bytea[])
+   AND s.deleted_at IS NULL
+   AND NOT EXISTS (
+         SELECT 1 FROM {schema}.subscription_period AS p WHERE p.endpoint_hash = s.endpoint_hash AND p.ended_at IS NULL)
+RETURNING endpoint_hash, reconnection"""
+
+
+@dataclass(frozen=True)
+class Closed:
+    endpoint_hash: bytes
+    user_id: str | None
+    began_at: datetime
+    end_reason: str
+
+
+@dataclass(frozen=True)
+class Opened:
+    endpoint_hash: bytes
+    reconnection: bool
+
+
+def close(tx: Tx, hashes: Sequence[bytes], reason: str, campaign: str | None = None) -> list[Closed]:
+    """End the open periods of rows that ended or have another owner now."""
+    return tx.rows(CLOSE, {"hashes": list(hashes), "reason": reason, "campaign": campaign}, Closed)
+
+
+def open_missing(
+    tx: Tx, hashes: Sequence[bytes], window: timedelta, *, began_at: datetime | None = None, reconnection: bool = False
+) -> dict[bytes, bool]:
+    """Begin a period for each row that has none open; whether it is a reconnection, by endpoint hash."""
+    params = {"hashes": list(hashes), "window": window, "began_at": began_at, "reconnection": reconnection}
+    return {row.endpoint_hash: row.reconnection for row in tx.rows(OPEN, params, Opened)}

@@ -1,0 +1,39 @@
+"""How every verb reaches the database: in the caller's transaction, or in one of its own that a deadlock may repeat."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from psycopg import Connection
+
+from pushops.db import Tx
+from pushops.errors import ContendedError
+from pushops.runtime import Runtime
+
+Result = TypeVar("Result")
+Conn = Connection[Any]
+
+ATTEMPTS: Final = 6  # with the pauses between, under a second: nobody at a browser waits longer
+_PAUSE: Final = 0.02
+
+
+def in_transaction(rt: Runtime, conn: Conn | None, work: Callable[[Tx], Result]) -> Result:
+    """Do the work in one transaction. What lost a deadlock did nothing, so it is done again, a few times.
+
+    With ``conn`` the deadlock is the caller's: their transaction is lost, not only our part.
+    """
+    if conn is not None:
+        with rt.db.transaction(conn=conn) as tx:
+            return work(tx)
+    for attempt in range(1, ATTEMPTS):
+        try:
+            return _once(rt, work)
+        except ContendedError:
+            time.sleep(random.uniform(0, _PAUSE * 2**attempt))  # noqa: S311  (apart from each other, not secret)
+    return _once(rt, work)
+
+
+def _once(rt: Runtime, work: Callable[[Tx], Result]) -> Result:
+    with rt.db.transaction() as tx:
+        return work(tx)
