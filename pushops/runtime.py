@@ -1,5 +1,6 @@
 """What a process works with: opened once, after fork, and passed down."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pushops.db import Database
 from pushops.events import Events, Sink
 from pushops.events.log import log_sink
 from pushops.events.sentry import sentry_sink
+from pushops.sandbox import Sandbox
 from pushops.settings import Settings, load_settings
 
 
@@ -26,6 +28,21 @@ class Runtime:
         self.db.close()
         if self.redis is not None:
             self.redis.close()
+
+
+def settings_or_sandbox() -> Settings:
+    """Settings; with no database or broker named, those of a sandbox that is up, which is said on stderr.
+
+    Raises SettingsError. Never falls back on anything else: a purge must not find a database by accident.
+    """
+    found = load_settings()
+    if found.database_url is not None or found.broker_url is not None:
+        return found
+    sandbox = Sandbox().info()
+    if sandbox is None:
+        return found
+    print(f"pushops: no PUSHOPS_DATABASE_URL is set, using the sandbox in {sandbox.folder}", file=sys.stderr)  # noqa: T201
+    return load_settings(database_url=sandbox.database_url, broker_url=sandbox.broker_url)
 
 
 def open_runtime(settings: Settings | None = None, *, sinks: tuple[Sink, ...] = ()) -> Runtime:

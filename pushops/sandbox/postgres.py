@@ -84,7 +84,7 @@ class PostgresServer:
 
     def pid(self) -> int | None:
         """Return the postmaster's pid, or None unless the process there really is this server."""
-        pid = processes.read_pid(self.data / "postmaster.pid")
+        pid = processes.read_pid(self.data / "postmaster.pid") if claimed(self.folder) else None
         if pid is None or not processes.is_ours(pid, self.account.uid, f"-D {self.data}"):
             return None
         return pid
@@ -134,6 +134,8 @@ class PostgresServer:
 
     def remove(self) -> None:
         """Stop it, however it takes, and remove its folder, socket and shared memory."""
+        if not claimed(self.folder):
+            return
         try:
             self.stop("fast")
         except PushopsError:
@@ -142,7 +144,7 @@ class PostgresServer:
             self._release_shared_memory()
             # A removal cut short must not leave half a cluster that the next start takes for a whole one.
             self.data.rename(self.data.with_name(f"removed-{os.urandom(4).hex()}"))
-        if claimed(self.folder) and self.sockets.exists():
+        if self.sockets.exists():
             shutil.rmtree(self.sockets)
         release(self.folder)
 

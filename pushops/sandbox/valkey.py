@@ -13,7 +13,7 @@ from pushops.errors import PushopsError
 from pushops.sandbox import processes
 from pushops.sandbox.account import server_account
 from pushops.sandbox.binaries import runnable_valkey
-from pushops.sandbox.folders import claim, release, write_private
+from pushops.sandbox.folders import claim, claimed, release, write_private
 
 HOST: Final = "127.0.0.1"
 ATTEMPTS: Final = 5
@@ -64,7 +64,7 @@ class ValkeyServer:
 
     def pid(self) -> int | None:
         """Return its pid, or None unless the process there really is this server."""
-        pid = processes.read_pid(self._pid_file)
+        pid = processes.read_pid(self._pid_file) if claimed(self.folder) else None
         return pid if pid is not None and processes.is_ours(pid, self.account.uid, self._marker) else None
 
     def url(self, database: int = 0) -> str:

@@ -59,13 +59,22 @@ def open_or_join(
     with rt.db.transaction() as tx:
         store.ensure_control(tx, sweep.name, as_seconds(windows), slots_of(rt.settings, sweep))
         found = store.open_run_of(tx, sweep.name)
-        if found is not None and found.windows != json.loads(as_seconds(windows)):
-            _end(tx, found.run_id, "stopped", "the retention settings changed while the run was open")
+        if found is not None and (reason := _superseded(found, windows, force=force)):
+            _end(tx, found.run_id, "stopped", reason)
             found = None
     if found is not None:
         return found, False
     size = measure(rt, sweep, windows, brake=not force)
     return _open(rt, sweep, windows, size, started_by=started_by, force=force, row_limit=row_limit)
+
+
+def _superseded(run: RunRow, windows: Mapping[str, timedelta], *, force: bool) -> str | None:
+    """Why an open run must not go on: its cut-off is not what the settings say, or it waits for a force given now."""
+    if run.windows != json.loads(as_seconds(windows)):
+        return "the retention settings changed while the run was open"
+    if force and not run.force and run.held_by == "share":
+        return "a forced run took its place"
+    return None
 
 
 def _open(
@@ -200,6 +209,13 @@ def conclude(rt: Runtime, sweep: Sweep, run_id: UUID) -> RunRow | None:
     if after is not None and after.closed_at is not None:
         _tell_closed(rt, run_id)
     return after
+
+
+def settle_asked(tx: Tx, run_id: UUID) -> None:
+    """What was asked is done at once where no batch is in hand."""
+    run = store.lock_run(tx, run_id)
+    if run is not None and run.state in ("pausing", "cancelling"):
+        _advance(tx, run)
 
 
 def _advance(tx: Tx, run: RunRow) -> None:

@@ -1,0 +1,1 @@
+pushops/celeryconfig.py

@@ -1,0 +1,81 @@
+"""When and where: broker, queues, routes, schedule. Copy this file beside your project to change it.
+
+Read by `pushops.tasks`; a `celeryconfig` module on the path is read in its place.
+"""
+
+from celery.schedules import crontab
+from kombu import Queue
+
+from pushops.runtime import settings_or_sandbox
+
+_settings = settings_or_sandbox()
+
+# Where
+broker_url = _settings.broker_url.get_secret_value() if _settings.broker_url else None
+task_default_queue = _settings.queue
+task_queues = [Queue(_settings.queue)]
+task_routes = {"pushops.*": {"queue": _settings.queue}}
+
+# What a lost worker, broker or message costs: nothing, the rows are found again.
+task_acks_late = True
+task_reject_on_worker_lost = True
+worker_prefetch_multiplier = 1
+worker_cancel_long_running_tasks_on_connection_loss = True
+broker_connection_retry_on_startup = True
+
+# A task works for about a second. The hard limit stays far below the visibility timeout, after which Redis
+# would deliver the same message again while the first worker is still at it.
+task_soft_time_limit = 120
+task_time_limit = 150
+broker_transport_options = {
+    "visibility_timeout": 600,
+    "socket_timeout": _settings.broker_timeout.total_seconds(),
+    "socket_connect_timeout": _settings.broker_timeout.total_seconds(),
+    "socket_keepalive": True,
+    "health_check_interval": 30,
+}
+
+# Nobody asks for results, and results would fill the broker.
+task_ignore_result = True
+result_backend = None
+task_store_errors_even_if_ignored = False
+worker_send_task_events = False
+
+task_serializer = "json"
+accept_content = ["json"]
+
+# A publisher never waits long for a broker: what was not published stays due.
+task_publish_retry = True
+task_publish_retry_policy = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "interval_max": 0.5}
+
+# Memory comes back when a child is replaced; acks late makes that harmless.
+worker_max_tasks_per_child = 10_000
+worker_hijack_root_logger = False
+
+# When: UTC, so that no night has 23 or 25 hours. Late or twice is harmless: the tables say what is left to do.
+timezone = "UTC"
+enable_utc = True
+
+
+def _nightly(sweep: str, hour: int, minute: int) -> dict[str, object]:
+    return {"task": "pushops.dispatch_sweep", "schedule": crontab(hour=hour, minute=minute), "args": [sweep]}
+
+
+def _hourly(sweep: str, minute: int) -> dict[str, object]:
+    return {"task": "pushops.dispatch_sweep", "schedule": crontab(minute=minute), "args": [sweep]}
+
+
+beat_schedule = {
+    "age-stale": _hourly("age-stale", 5),
+    "age-expired": _hourly("age-expired", 20),
+    "scrub-tombstones": _hourly("scrub-tombstones", 35),
+    "purge-tombstones": _nightly("purge-tombstones", 2, 0),
+    "purge-receipts": _nightly("purge-receipts", 3, 40),
+    "purge-runs": _nightly("purge-runs", 3, 50),
+    "purge-periods": _nightly("purge-periods", 4, 10),
+    # Open runs get another slot of their time budget.
+    "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": crontab(minute="*/5")},
+    # Lost messages, dead workers and valves that opened again are noticed within this.
+    "tend-sweeps": {"task": "pushops.tend_sweeps", "schedule": 10.0, "options": {"expires": 10.0}},
+}
+beat_max_loop_interval = 5

@@ -1,0 +1,142 @@
+"""The Celery app and its tasks: glue of a few lines, with ids as arguments, sent after the commit."""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import redis
+from celery import Celery, signals
+from kombu.exceptions import OperationalError
+
+from pushops.errors import BrokerError
+from pushops.retention.policies import SWEEPS
+from pushops.runtime import Runtime, open_runtime, settings_or_sandbox
+from pushops.sweeps import service
+from pushops.sweeps.dispatch import Bell, Order
+from pushops.sweeps.work import work
+
+PRIORITY_STEPS: Final = (0, 3, 6, 9)
+PRIORITY_SEPARATOR: Final = "\x06\x16"
+
+app = Celery("pushops")
+app.config_from_object("celeryconfig" if importlib.util.find_spec("celeryconfig") else "pushops.celeryconfig")
+
+_opened: dict[int, Runtime] = {}
+
+
+def current_runtime() -> Runtime:
+    """Return the runtime of this process: the one look-up there is, because Celery calls us; never shared across a fork."""
+    pid = os.getpid()
+    if pid not in _opened:
+        _opened.clear()
+        _opened[pid] = open_runtime(settings_or_sandbox())
+    return _opened[pid]
+
+
+@signals.worker_process_shutdown.connect
+def _close(**_: object) -> None:
+    opened = _opened.pop(os.getpid(), None)
+    if opened is not None:
+        opened.close()
+
+
+@app.task(name="pushops.dispatch_sweep")
+def dispatch_sweep(name: str) -> None:
+    """Look at a sweep: open its run or join it, and ring for its next batches."""
+    rt = current_runtime()
+    if name not in SWEEPS:
+        rt.events.emit("sweep.unknown_id", task="dispatch_sweep", reason="unknown sweep")
+        return
+    service.dispatch(rt, SWEEPS[name], bell(rt), Order(started_by="beat"))
+
+
+@app.task(name="pushops.sweep_batches")
+def sweep_batches(run_id: str, batch_ids: Sequence[str] = ()) -> None:
+    """Work on a run for about a second: the named batches first, then whatever is ready."""
+    rt = current_runtime()
+    ids = _parse_ids(rt, run_id, *batch_ids)
+    if ids is None:
+        return
+    done = work(rt, SWEEPS, ids[0], ids[1:])
+    if done.ring_after is not None:
+        _publish(rt, sweep_batches, [run_id], done.ring_after)
+    if done.more_pages:
+        _publish(rt, more_pages, [run_id], timedelta())
+
+
+@app.task(name="pushops.more_pages")
+def more_pages(run_id: str) -> None:
+    """Few batches of a run are left: write its next pages now, not at the next tick."""
+    rt = current_runtime()
+    ids = _parse_ids(rt, run_id)
+    if ids is not None:
+        service.continue_run(rt, SWEEPS, bell(rt), ids[0])
+
+
+@app.task(name="pushops.tend_sweeps")
+def tend_sweeps() -> None:
+    """Find what was lost: messages, workers, valves that opened again."""
+    service.tend(current_runtime(), SWEEPS, bell(current_runtime()), granting=False)
+
+
+@app.task(name="pushops.resume_sweeps")
+def resume_sweeps() -> None:
+    """Give every open run another slot of its time budget."""
+    service.tend(current_runtime(), SWEEPS, bell(current_runtime()), granting=True)
+
+
+def bell(rt: Runtime) -> Bell:
+    """How this app rings for workers and how long its queue is."""
+    return Bell(ring=_ring, depth=lambda: queue_depth(rt.settings.queue))
+
+
+def _ring(run_id: UUID, batch_ids: Sequence[UUID]) -> None:
+    try:
+        sweep_batches.apply_async([str(run_id), [str(batch) for batch in batch_ids]] if batch_ids else [str(run_id)])
+    except (OperationalError, redis.RedisError, OSError) as error:
+        raise BrokerError(f"the broker did not take a message: {type(error).__name__}") from None
+
+
+def _publish(rt: Runtime, task: Any, args: list[str], after: timedelta) -> None:  # noqa: ANN401  (a Celery task)
+    """Send a follow-up; one that is lost is made good by the tending."""
+    try:
+        task.apply_async(args, countdown=after.total_seconds() or None)
+    except (OperationalError, redis.RedisError, OSError) as error:
+        rt.events.emit("broker.failed", task=task.name, error=type(error).__name__)
+
+
+def queue_depth(queue: str) -> int | None:
+    """Messages that wait or are not acknowledged yet; None where the broker does not say.
+
+    On Redis a queue is one list per priority step, and messages in hand stand in a hash: a plain LLEN sees neither.
+    """
+    try:
+        with app.connection_for_read() as connection:
+            channel = connection.default_channel
+            client = getattr(channel, "client", None)
+            if client is None:
+                return int(channel.queue_declare(queue, passive=True).message_count)
+            return _redis_depth(channel, client, queue)
+    except (OperationalError, redis.RedisError, OSError):
+        return None
+
+
+def _redis_depth(channel: Any, client: Any, queue: str) -> int:  # noqa: ANN401  (kombu's channel)
+    steps = getattr(channel, "priority_steps", PRIORITY_STEPS)
+    names = [f"{queue}{PRIORITY_SEPARATOR}{step}" if step else queue for step in steps]
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.llen(name)
+        pipe.hlen(getattr(channel, "unacked_key", "unacked"))
+        return int(sum(pipe.execute()))
+
+
+def _parse_ids(rt: Runtime, *texts: str) -> list[UUID] | None:
+    try:
+        return [UUID(text) for text in texts]
+    except (ValueError, TypeError, AttributeError):
+        rt.events.emit("sweep.unknown_id", task="sweep_batches", reason="malformed id")
+        return None
