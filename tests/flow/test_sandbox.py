@@ -213,6 +213,17 @@ def test_a_folder_with_other_files_is_refused_and_kept(folder: Path) -> None:
     assert (folder / "postgres" / "precious").read_text() == "x"
 
 
+def test_a_server_in_a_folder_without_our_mark_is_not_ours_to_stop(folder: Path) -> None:
+    with servers.removed(PostgresServer(folder)) as server:
+        server.start()
+        (folder / MARKER).rename(folder / "elsewhere")
+        stranger = PostgresServer(folder)
+        stranger.stop()
+        stranger.remove()
+        (folder / "elsewhere").rename(folder / MARKER)
+        assert value(server.url(), "SELECT 1") == 1
+
+
 def test_a_link_in_place_of_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     folder.symlink_to(tmp_path)
     try:
