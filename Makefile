@@ -51,7 +51,7 @@ bench-purge: setup ## measure the purge against what one would write oneself (RO
 	@$(BIN)/python -m bench.purge --rows $(ROWS) --rounds $(ROUNDS)
 
 lock: ## pin every dependency again, with hashes
-	$(BIN)/pip-compile --quiet --all-extras --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

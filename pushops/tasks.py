@@ -22,13 +22,17 @@ PRIORITY_STEPS: Final = (0, 3, 6, 9)
 PRIORITY_SEPARATOR: Final = "\x06\x16"
 
 app = Celery("pushops")
-app.config_from_object("celeryconfig" if importlib.util.find_spec("celeryconfig") else "pushops.celeryconfig")
+CONFIG: Final = "celeryconfig" if importlib.util.find_spec("celeryconfig") else "pushops.celeryconfig"
+app.config_from_object(CONFIG)
 
 _opened: dict[int, Runtime] = {}
 
 
 def current_runtime() -> Runtime:
-    """Return the runtime of this process: the one look-up there is, because Celery calls us; never shared across a fork."""
+    """Return the runtime of this process, never one that came through a fork.
+
+    The one look-up there is, because Celery calls us.
+    """
     pid = os.getpid()
     if pid not in _opened:
         _opened.clear()
