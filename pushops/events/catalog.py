@@ -46,3 +46,25 @@ CATALOG: Final[dict[str, EventKind]] = {
     "sweep.snapshot": _kind("warning", "age owner", "an old snapshot keeps vacuum from removing what was deleted"),
     "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
 }
+
+
+def as_markdown() -> str:
+    """The catalog as docs/events.md has it."""
+    lines = [
+        "# Events",
+        "",
+        "One API, several sinks: a JSON object per event on stderr, and Sentry for errors and pages. Fields never hold an",
+        "endpoint, a key or a payload: `endpoint` is a keyed HMAC. Printed by `python -m pushops.events.catalog`.",
+        "",
+        "| event | level | fields | meaning |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{name}` | {kind.level} | {', '.join(sorted(kind.fields))} | {kind.meaning} |"
+        for name, kind in sorted(CATALOG.items())
+    ]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")  # noqa: T201  (this is what it is for)
