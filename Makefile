@@ -6,7 +6,7 @@ ROWS ?= 1000000
 ROUNDS ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system check lint types contracts migrations lock bench-purge clean
+.PHONY: help setup demo test test-fast test-system check lint types contracts migrations lock bench-purge docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,7 +50,10 @@ check: lint types contracts migrations test ## everything that must pass before 
 bench-purge: setup ## measure the purge against what one would write oneself (ROWS=1000000 ROUNDS=5)
 	@$(BIN)/python -m bench.purge --rows $(ROWS) --rounds $(ROUNDS)
 
-lock: ## pin every dependency again, with hashes
+docs: setup ## print the pages that come from the code
+	$(BIN)/python -c 'from pushops.events.catalog import as_markdown; print(as_markdown(), end="")' > docs/events.md
+
+lock: setup ## pin every dependency again, with hashes
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file requirements.lock pyproject.toml
 
 clean: ## remove .venv and caches

@@ -26,7 +26,7 @@ CATALOG: Final[dict[str, EventKind]] = {
         "info", "verb endpoint reason rows", "unsubscribed, rotated or otherwise ended by a verb"
     ),
     "subscription.detached": _kind("info", "verb rows", "the link to a user ended"),
-    "subscription.evidence": _kind("info", "event outcome endpoint", "what a send result did to a row"),
+    "subscription.evidence": _kind("info", "finding outcome endpoint", "what a send result did to a row"),
     "subscription.undone": _kind("warning", "rows skipped actor", "an operator brought ended rows back"),
     "subscription.imported": _kind("info", "rows inserted updated refused dry_run" + _SPAN, "an import ran"),
     "sweep.opened": _kind("info", "sweep run walk eligible cutoff windows started_by", "a run was opened"),
@@ -54,7 +54,7 @@ def as_markdown() -> str:
         "# Events",
         "",
         "One API, several sinks: a JSON object per event on stderr, and Sentry for errors and pages. Fields never hold an",
-        "endpoint, a key or a payload: `endpoint` is a keyed HMAC. Printed by `python -m pushops.events.catalog`.",
+        "endpoint, a key or a payload: `endpoint` is a keyed HMAC. Printed by `make docs`.",
         "",
         "| event | level | fields | meaning |",
         "|---|---|---|---|",
@@ -65,6 +65,3 @@ def as_markdown() -> str:
     ]
     return "\n".join([*lines, ""])
 
-
-if __name__ == "__main__":
-    print(as_markdown(), end="")  # noqa: T201  (this is what it is for)

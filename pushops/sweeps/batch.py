@@ -167,22 +167,22 @@ def _settle(tx: Tx, shift: Shift, row: BatchRow, token: UUID, done: int, locked:
 
 
 def _adapt(shift: Shift, row: BatchRow, applied: Applied) -> None:
-    """Let a full page's duration size the pages to come."""
+    """Let a page's duration size the pages to come. Pages of half the size asked for, or less, say too little."""
     settings = shift.rt.settings
-    size = shift.run.page_rows or row.expected
-    if row.expected is None or applied.rows != row.expected or size is None:
+    size = shift.run.page_rows or settings.sweep_batch_rows
+    if applied.rows * 2 <= size:
         return
-    target = plan.next_page_rows(row.expected, applied.seconds, settings.sweep_target_batch_ms)
-    if target != row.expected:
+    target = plan.next_page_rows(size, applied.seconds, settings.sweep_target_batch_ms)
+    if target != size:
         with shift.rt.db.transaction(asynchronous=True) as tx:
-            store.adapt(tx, shift.sweep.name, row.expected, target, settings.sweep_batch_rows)
+            store.adapt(tx, shift.sweep.name, size, target, settings.sweep_batch_rows)
 
 
 def _record_failure(shift: Shift, row: BatchRow, token: UUID, error: Exception) -> None:
     """Transient errors wait; a timeout halves the page; anything else is tried again once, then cut."""
     text = str(error) if isinstance(error, PushopsError) else type(error).__name__
     if isinstance(error, StatementTimeoutError):
-        _halve_size(shift, row)
+        _halve_size(shift)
         _cut(shift, row, token, text, failures=0)
     elif isinstance(error, TransientDatabaseError) or row.failures < RETRIES:
         with shift.rt.db.transaction() as tx:
@@ -191,14 +191,12 @@ def _record_failure(shift: Shift, row: BatchRow, token: UUID, error: Exception) 
         _cut(shift, row, token, text, failures=RETRIES)
 
 
-def _halve_size(shift: Shift, row: BatchRow) -> None:
+def _halve_size(shift: Shift) -> None:
     default = shift.rt.settings.sweep_batch_rows
     with shift.rt.db.transaction() as tx:
         control = store.control(tx, shift.sweep.name)
         size = (control.batch_rows if control else None) or default
-        half = max(min(size, plan.SMALLEST_PAGE), size // 2)
-        if row.expected is None or row.expected >= size:
-            store.adapt(tx, shift.sweep.name, size, half, default)
+        store.adapt(tx, shift.sweep.name, size, plan.half(size), default)
 
 
 def _cut(shift: Shift, row: BatchRow, token: UUID, error: str, *, failures: int) -> None:

@@ -169,7 +169,7 @@ def _write(rt: Runtime, sweep: Sweep, run_id: UUID, pages: int) -> _Step | None:
         )
         store.add_batches(tx, run_id, run.pages, plan.as_json(step.batches))
         cursor = step.batches[-1].hi if step.batches else run.cursor
-        store.move_cursor(tx, run_id, cursor, walked=step.walked, pages=len(step.batches), rows=step.rows)
+        store.move_cursor(tx, run_id, cursor, walked=step.walked, pages=len(step.batches), rows=step.rows, size=size)
     return step
 
 

@@ -72,8 +72,13 @@ def next_page_rows(size: int, seconds: float, target_ms: int) -> int:
     if milliseconds < target_ms / 2:
         return min(LARGEST_PAGE, max(size, round(size * 1.25)))
     if milliseconds > target_ms * 4:
-        return max(min(size, SMALLEST_PAGE), size // 2)
+        return half(size)
     return size
+
+
+def half(size: int) -> int:
+    """Half a page, down to the smallest; a page that was asked to be smaller stays as it is."""
+    return max(min(size, SMALLEST_PAGE), size // 2)
 
 
 def back_off(failures: int) -> timedelta:

@@ -230,7 +230,7 @@ ON CONFLICT (batch_id) DO NOTHING"""
 MOVE_CURSOR: Final[LiteralString] = """
 UPDATE {schema}.sweep_run
    SET cursor = %(cursor)s::text[], walked = %(walked)s::boolean, pages = pages + %(pages)s::int,
-       rows_dispatched = rows_dispatched + %(rows)s::bigint
+       rows_dispatched = rows_dispatched + %(rows)s::bigint, page_rows = %(size)s::int, rung_at = now()
  WHERE run_id = %(run_id)s::uuid"""
 
 
@@ -239,9 +239,11 @@ def add_batches(tx: Tx, run_id: UUID, seq: int, batches: str, *, visit: int = 1,
     return tx.run(ADD_BATCHES, values)
 
 
-def move_cursor(tx: Tx, run_id: UUID, cursor: Sequence[str] | None, *, walked: bool, pages: int, rows: int) -> None:
+def move_cursor(
+    tx: Tx, run_id: UUID, cursor: Sequence[str] | None, *, walked: bool, pages: int, rows: int, size: int
+) -> None:
     values = {"run_id": run_id, "cursor": None if cursor is None else list(cursor), "walked": walked}
-    tx.run(MOVE_CURSOR, values | {"pages": pages, "rows": rows})
+    tx.run(MOVE_CURSOR, values | {"pages": pages, "rows": rows, "size": size})
 
 
 # A slot that nobody holds, or whose holder's lease ran out. SKIP LOCKED: two takers never wait for each other.
@@ -607,8 +609,6 @@ SELECT (pg_relation_size(c.oid) / current_setting('block_size')::int)::int AS bl
            WHERE n.oid = c.relnamespace AND s.tablename = c.relname AND s.attname = %(column)s::text)))::float8
          AS correlation
   FROM pg_class AS c WHERE c.oid = %(table)s::regclass"""
-
-EXACT_ROWS: Final[LiteralString] = "SELECT count(*) FROM "
 
 
 def table_facts(tx: Tx, table: str, index: str, column: str) -> TableFacts:

@@ -22,9 +22,7 @@ UTILITY: Final = {
     "pushops.db.migrate.VERSION": "CREATE TABLE",
 }
 # Statements that are completed at run time, by name: what completes each. RENDERED plans the whole ones.
-TEMPLATES: Final = {
-    "pushops.sweeps.store.EXACT_ROWS": "a sweep's table",
-}
+TEMPLATES: Final[dict[str, str]] = {}
 
 Named = tuple[str, str]
 

@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_the_events_page_is_what_the_catalog_prints() -> None:
     found = (DOCS / "events.md").read_text(encoding="utf-8")
-    assert found == as_markdown(), "say: python -m pushops.events.catalog > docs/events.md"
+    assert found == as_markdown(), "say: make docs"
 
 
 @pytest.mark.parametrize("field", sorted(Settings.model_fields))
