@@ -10,17 +10,35 @@ if TYPE_CHECKING:
     from pushops.ops import Ops
     from pushops.settings import Settings
     from pushops.subscriptions.errors import SubscriptionRefused
+    from pushops.subscriptions.evidence import Evidence, EvidenceOutcome, Finding
+    from pushops.subscriptions.lifecycle import State
     from pushops.subscriptions.registering import Candidate, Saved
     from pushops.subscriptions.rejection import Advice, Rejected
 
-__all__ = ["Advice", "Candidate", "Ops", "Rejected", "Saved", "SubscriptionRefused", "open"]
+__all__ = [
+    "Advice",
+    "Candidate",
+    "Evidence",
+    "EvidenceOutcome",
+    "Finding",
+    "Ops",
+    "Rejected",
+    "Saved",
+    "State",
+    "SubscriptionRefused",
+    "open",
+]
 
 _HOMES: Final = {
     "Advice": "pushops.subscriptions.rejection",
     "Candidate": "pushops.subscriptions.registering",
+    "Evidence": "pushops.subscriptions.evidence",
+    "EvidenceOutcome": "pushops.subscriptions.evidence",
+    "Finding": "pushops.subscriptions.evidence",
     "Ops": "pushops.ops",
     "Rejected": "pushops.subscriptions.rejection",
     "Saved": "pushops.subscriptions.registering",
+    "State": "pushops.subscriptions.lifecycle",
     "SubscriptionRefused": "pushops.subscriptions.errors",
 }
 

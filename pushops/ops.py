@@ -1,14 +1,21 @@
 """The public verbs on an opened runtime: what ``pushops.open()`` gives."""
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from pushops.runtime import Runtime, open_runtime
 from pushops.settings import Settings
-from pushops.subscriptions import service
+from pushops.subscriptions import service as verbs
+from pushops.subscriptions.evidence import Evidence, EvidenceOutcome
 from pushops.subscriptions.keychain import keychain
+from pushops.subscriptions.reading import Day, Page
 from pushops.subscriptions.registering import Candidate, Outcome, Saved
+from pushops.subscriptions.store.reading import Subscription
+from pushops.subscriptions.touching import Touched
+from pushops.subscriptions.undoing import Undone
 from pushops.subscriptions.work import Conn
 
 
@@ -50,7 +57,7 @@ class Ops:
         ``user_id`` takes the endpoint over; without one the row becomes anonymous unless ``keep_owner``. ``tags`` None
         leaves the tags. Raises SubscriptionRefused (field, reason, expected, got, advice), before any I/O.
         """
-        return service.save_subscription(
+        return verbs.save_subscription(
             self.runtime,
             subscription,
             user_id=user_id,
@@ -68,7 +75,137 @@ class Ops:
         self, candidates: Iterable[Candidate], *, actor: str = "import", conn: Conn | None = None
     ) -> Iterator[Outcome]:
         """Store many and yield ``Saved`` or ``Rejected`` for each, in order; each is written as it is consumed."""
-        return service.save_many(self.runtime, candidates, actor=actor, conn=conn)
+        return verbs.save_many(self.runtime, candidates, actor=actor, conn=conn)
+
+    def rotate(
+        self,
+        old_endpoint: str,
+        new_subscription: object,
+        *,
+        user_id: str | None = None,
+        origin: str | None = None,
+        application_server_key: str | bytes | None = None,
+        tags: Iterable[str] | None = None,
+        user_agent: str | None = None,
+        locale: str | None = None,
+        actor: str = "application",
+        conn: Conn | None = None,
+    ) -> Saved:
+        """Serve ``pushsubscriptionchange``: the new subscription takes the old one's user, tags and date.
+
+        The old row ends as ``rotated``. An unknown old endpoint makes it a plain save that keeps the owner. Raises
+        SubscriptionRefused, also with the advice ``unsubscribe`` where a person had ended the old one.
+        """
+        return verbs.rotate(
+            self.runtime,
+            old_endpoint,
+            new_subscription,
+            user_id=user_id,
+            origin=origin,
+            application_server_key=application_server_key,
+            tags=tags,
+            user_agent=user_agent,
+            locale=locale,
+            actor=actor,
+            conn=conn,
+        )
+
+    def touch(self, endpoint: str, *, actor: str = "application", conn: Conn | None = None) -> Touched:
+        """A heartbeat: refresh ``last_seen_at`` (at most once an hour) and answer what the client should do.
+
+        Brings a stale row back. ``state`` is None for an unknown endpoint, whose advice is ``resubscribe``.
+        """
+        return verbs.touch(self.runtime, endpoint, actor=actor, conn=conn)
+
+    def unsubscribe(
+        self,
+        *,
+        endpoint: str | None = None,
+        endpoints: Iterable[str] | None = None,
+        user: str | None = None,
+        actor: str = "application",
+        conn: Conn | None = None,
+    ) -> int:
+        """Revoke one endpoint, a list, or all of a user's; how many rows that ended. Idempotent.
+
+        Raises RefusedError unless exactly one of the three is given.
+        """
+        return verbs.unsubscribe(
+            self.runtime, endpoint=endpoint, endpoints=endpoints, user=user, actor=actor, conn=conn
+        )
+
+    def detach(self, endpoint: str, *, actor: str = "application", conn: Conn | None = None) -> int:
+        """Logging out: end the link of an endpoint to its user. The row lives on, anonymous, without tags."""
+        return verbs.detach(self.runtime, endpoint, actor=actor, conn=conn)
+
+    def detach_all(self, user: str, *, actor: str = "application", conn: Conn | None = None) -> int:
+        """End the link of all endpoints of a user; how many."""
+        return verbs.detach_all(self.runtime, user, actor=actor, conn=conn)
+
+    def record_evidence(self, evidence: Evidence, *, conn: Conn | None = None) -> EvidenceOutcome:
+        """Apply a push service's answer to the row that it is about, if that is still the one that was sent to."""
+        return verbs.record_evidence(self.runtime, evidence, conn=conn)
+
+    def undo(
+        self,
+        *,
+        run: UUID | None = None,
+        service: str | None = None,
+        reason: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        dry_run: bool = True,
+        actor: str,
+        conn: Conn | None = None,
+    ) -> Undone:
+        """Bring back what evidence or ageing ended, inside the undo window; by default only count it.
+
+        Raises RefusedError without any filter, or for a reason that is a person's.
+        """
+        return verbs.undo(
+            self.runtime,
+            run=run,
+            service=service,
+            reason=reason,
+            since=since,
+            until=until,
+            dry_run=dry_run,
+            actor=actor,
+            conn=conn,
+        )
+
+    def show(
+        self, *, endpoint: str | None = None, subscription_id: UUID | None = None, conn: Conn | None = None
+    ) -> Subscription:
+        """One row by endpoint or id, without endpoint and keys; raises NotFoundError."""
+        return verbs.show(self.runtime, endpoint=endpoint, subscription_id=subscription_id, conn=conn)
+
+    def list_subscriptions(
+        self,
+        *,
+        user: str | None = None,
+        state: str | None = None,
+        service: str | None = None,
+        origin: str | None = None,
+        after: UUID | None = None,
+        limit: int = 100,
+        conn: Conn | None = None,
+    ) -> Page:
+        """A page of at most 1,000 rows in id order; ``page.next`` is the ``after`` of the page that follows."""
+        return verbs.list_subscriptions(
+            self.runtime,
+            user=user,
+            state=state,
+            service=service,
+            origin=origin,
+            after=after,
+            limit=limit,
+            conn=conn,
+        )
+
+    def stats(self, since: datetime, until: datetime, *, conn: Conn | None = None) -> list[Day]:
+        """Starts, reconnections and ends (by reason) for each UTC day and push service, ``until`` excluded."""
+        return verbs.stats(self.runtime, since, until, conn=conn)
 
 
 def open_ops(settings: Settings | None = None) -> Ops:

@@ -14,7 +14,7 @@ from pushops.subscriptions.errors import refusal
 from pushops.subscriptions.identity import endpoint_host
 from pushops.subscriptions.intake import NewSubscription, parse
 from pushops.subscriptions.keychain import AUTH, Keychain, keychain
-from pushops.subscriptions.lifecycle import State
+from pushops.subscriptions.lifecycle import END_REASON, Event, State
 from pushops.subscriptions.rejection import Advice, Reason, Rejected, RejectionError, rejection
 from pushops.subscriptions.store import auditing, ending, periods, registration
 from pushops.subscriptions.store.registration import Ownership, Registered, Registration
@@ -145,15 +145,13 @@ def write(
     prepared: Prepared,
     ownership: Ownership,
     actor: str,
-    *,
-    began_at: datetime | None = None,
-    reconnection: bool = False,
+    inheritance: periods.Inheritance | None = None,
 ) -> Saved:
     """One prepared registration, its consent period, its owner's limit and its audit, in the open transaction."""
     limit, user = rt.settings.max_live_per_user, prepared.row.user_id
     if limit is not None and user is not None:
         ending.serialize_user(tx, user)
-    saved = _write_rows(rt, tx, [prepared.row], ownership, actor, began_at=began_at, reconnection=reconnection)
+    saved = _write_rows(rt, tx, [prepared.row], ownership, actor, inheritance)
     if limit is not None and user is not None:
         _retire_surplus(tx, user, limit, actor)
     return saved[prepared.row.endpoint_hash]
@@ -212,17 +210,14 @@ def _write_rows(
     rows: Sequence[Registration],
     ownership: Ownership,
     actor: str,
-    *,
-    began_at: datetime | None = None,
-    reconnection: bool = False,
+    inheritance: periods.Inheritance | None = None,
 ) -> dict[bytes, Saved]:
     if not rows:
         return {}
     written = registration.upsert(tx, rows, ownership, keychain(rt.settings).vapid_id)
     hashes = list(written)
     closed = {found.endpoint_hash for found in periods.close(tx, hashes, "owner_changed")}
-    window = rt.settings.reconnection_window
-    opened = periods.open_missing(tx, hashes, window, began_at=began_at, reconnection=reconnection)
+    opened = periods.open_missing(tx, hashes, rt.settings.reconnection_window, inheritance)
     saved = {key: _saved(row, reconnection=opened.get(key, False)) for key, row in written.items()}
     details = [(key, row.user_id, _detail(row, owner_changed=key in closed)) for key, row in written.items()]
     auditing.write(tx, "save", actor, details)
@@ -254,7 +249,7 @@ def _detail(row: Registered, *, owner_changed: bool) -> dict[str, Any]:
 def _retire_surplus(tx: Tx, user: str, limit: int, actor: str) -> None:
     retired = ending.end_surplus(tx, user, limit)
     if retired:
-        hashes = [row.endpoint_hash for row in retired]
-        reason = "user_limit"
-        periods.close(tx, hashes, reason)
-        auditing.write(tx, "retire", actor, [(row.endpoint_hash, row.user_id, {"reason": reason}) for row in retired])
+        reason = END_REASON[Event.RETIRED]
+        periods.close(tx, [row.endpoint_hash for row in retired], reason)
+        entries = [(row.endpoint_hash, row.user_id, {"reason": reason, "was": row.was}) for row in retired]
+        auditing.write(tx, "retire", actor, entries)

@@ -1,5 +1,24 @@
 """The verbs that others may call."""
 
-from pushops.subscriptions.registering import Candidate, Saved, save_many, save_subscription
+from pushops.subscriptions.evidence import record_evidence
+from pushops.subscriptions.leaving import detach, detach_all, unsubscribe
+from pushops.subscriptions.reading import list_subscriptions, show, stats
+from pushops.subscriptions.registering import save_many, save_subscription
+from pushops.subscriptions.rotating import rotate
+from pushops.subscriptions.touching import touch
+from pushops.subscriptions.undoing import undo
 
-__all__ = ["Candidate", "Saved", "save_many", "save_subscription"]
+__all__ = [
+    "detach",
+    "detach_all",
+    "list_subscriptions",
+    "record_evidence",
+    "rotate",
+    "save_many",
+    "save_subscription",
+    "show",
+    "stats",
+    "touch",
+    "undo",
+    "unsubscribe",
+]

@@ -51,7 +51,7 @@ UPDATE {schema}.push_subscription
        user_agent = NULL,
        locale = NULL
  WHERE id = ANY(%(ids)s::uuid[]) AND state = ANY(%(sources)s::text[])
-RETURNING id, endpoint_hash, user_id, previous_state"""
+RETURNING id, endpoint_hash, user_id, previous_state AS was"""
 
 # Two registrations of one user must not both find room for the last place.
 SERIALIZE_USER: Final[LiteralString] = """
@@ -63,7 +63,7 @@ class EndedRow:
     id: UUID
     endpoint_hash: bytes
     user_id: str | None
-    previous_state: State
+    was: State
 
 
 def end_endpoints(tx: Tx, hashes: Sequence[bytes], event: Event) -> list[EndedRow]:

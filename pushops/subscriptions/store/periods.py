@@ -22,21 +22,25 @@ UPDATE {schema}.subscription_period AS p
    AND p.endpoint_hash = s.endpoint_hash
    AND p.ended_at IS NULL
    AND (s.deleted_at IS NOT NULL OR p.user_id IS DISTINCT FROM s.user_id)
-RETURNING p.endpoint_hash, p.user_id, p.began_at, p.end_reason"""
+RETURNING p.endpoint_hash, p.user_id, p.began_at, p.reconnection"""
 
 # A reconnection: this user's last subscription ended lately, or this endpoint's did. An endpoint that only changed
-# hands did not end, except that whoever is left anonymous by it is nobody new either. A rotated one went on elsewhere.
+# hands did not end, except that whoever is left anonymous by it is nobody new either. A rotated one went on elsewhere:
+# its heir begins when it began, as what it was, but only for the same owner, since nobody inherits another's opt-in.
 OPEN: Final[LiteralString] = """
 INSERT INTO {schema}.subscription_period (endpoint_hash, user_id, push_service, origin, began_at, reconnection)
-SELECT s.endpoint_hash, s.user_id, s.push_service, s.origin, coalesce(%(began_at)s::timestamptz, now()),
-       %(reconnection)s::boolean OR EXISTS (
-         SELECT 1 FROM {schema}.subscription_period AS p
-          WHERE p.endpoint_hash = s.endpoint_hash AND p.ended_at >= now() - %(window)s::interval
-            AND (s.user_id IS NULL OR p.end_reason NOT IN ('owner_changed', 'detached'))
-       ) OR EXISTS (
-         SELECT 1 FROM {schema}.subscription_period AS p
-          WHERE p.user_id = s.user_id AND p.ended_at >= now() - %(window)s::interval AND p.end_reason <> 'rotated'
-       )
+SELECT s.endpoint_hash, s.user_id, s.push_service, s.origin,
+       CASE WHEN s.user_id IS NOT DISTINCT FROM %(heir_of)s::text
+            THEN coalesce(%(began_at)s::timestamptz, now()) ELSE now() END,
+       coalesce(
+         CASE WHEN s.user_id IS NOT DISTINCT FROM %(heir_of)s::text THEN %(reconnection)s::boolean END,
+         EXISTS (
+           SELECT 1 FROM {schema}.subscription_period AS p
+            WHERE p.endpoint_hash = s.endpoint_hash AND p.ended_at >= now() - %(window)s::interval
+              AND (s.user_id IS NULL OR p.end_reason NOT IN ('owner_changed', 'detached'))
+         ) OR EXISTS (
+           SELECT 1 FROM {schema}.subscription_period AS p
+            WHERE p.user_id = s.user_id AND p.ended_at >= now() - %(window)s::interval AND p.end_reason <> 'rotated'))
   FROM {schema}.push_subscription AS s
  WHERE s.endpoint_hash = ANY(%(hashes)s::bytea[])
    AND s.deleted_at IS NULL
@@ -50,7 +54,16 @@ class Closed:
     endpoint_hash: bytes
     user_id: str | None
     began_at: datetime
-    end_reason: str
+    reconnection: bool
+
+
+@dataclass(frozen=True)
+class Inheritance:
+    """What a rotated endpoint hands on to the same owner; ``began_at`` None where its period had closed before."""
+
+    heir_of: str | None
+    began_at: datetime | None
+    reconnection: bool
 
 
 @dataclass(frozen=True)
@@ -65,8 +78,14 @@ def close(tx: Tx, hashes: Sequence[bytes], reason: str, campaign: str | None = N
 
 
 def open_missing(
-    tx: Tx, hashes: Sequence[bytes], window: timedelta, *, began_at: datetime | None = None, reconnection: bool = False
+    tx: Tx, hashes: Sequence[bytes], window: timedelta, inheritance: Inheritance | None = None
 ) -> dict[bytes, bool]:
     """Begin a period for each row that has none open; whether it is a reconnection, by endpoint hash."""
-    params = {"hashes": list(hashes), "window": window, "began_at": began_at, "reconnection": reconnection}
+    params = {
+        "hashes": list(hashes),
+        "window": window,
+        "heir_of": inheritance and inheritance.heir_of,
+        "began_at": inheritance and inheritance.began_at,
+        "reconnection": inheritance and inheritance.reconnection,
+    }
     return {row.endpoint_hash: row.reconnection for row in tx.rows(OPEN, params, Opened)}

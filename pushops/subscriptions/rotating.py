@@ -1,0 +1,89 @@
+"""pushsubscriptionchange: the browser has a new endpoint in the place of an old one."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pushops.db import Tx
+from pushops.runtime import Runtime
+from pushops.subscriptions.attributes import read_attributes
+from pushops.subscriptions.keychain import keychain
+from pushops.subscriptions.leaving import announce_ended, hash_of
+from pushops.subscriptions.lifecycle import END_REASON, Event
+from pushops.subscriptions.registering import Prepared, Saved, announce, prepare, refuse, write
+from pushops.subscriptions.rejection import Advice, Rejected, RejectionError
+from pushops.subscriptions.store import auditing, ending, periods, rotation
+from pushops.subscriptions.store.ending import EndedRow
+from pushops.subscriptions.store.periods import Inheritance
+from pushops.subscriptions.store.registration import Ownership, Registration
+from pushops.subscriptions.store.rotation import Predecessor
+from pushops.subscriptions.work import Conn, in_transaction
+
+# A person left; that their browser renewed what it still held is no new consent.
+_LEFT = Rejected("old_endpoint", "unsubscribed", "a subscription that nobody ended", "one that is", Advice.UNSUBSCRIBE)
+
+
+def rotate(
+    rt: Runtime,
+    old_endpoint: str,
+    new_subscription: object,
+    *,
+    user_id: object = None,
+    origin: object = None,
+    application_server_key: object = None,
+    tags: Iterable[object] | None = None,
+    user_agent: object = None,
+    locale: object = None,
+    actor: str = "application",
+    conn: Conn | None = None,
+) -> Saved:
+    """Save the new subscription in the old one's place: it takes the user and the original date, the old one ends.
+
+    A new endpoint that has an owner of its own keeps it. An unknown old endpoint, or the same, makes it a plain save
+    that keeps the owner. Raises SubscriptionRefused, also where a person had ended the old one (answer `unsubscribe`).
+    """
+    old = hash_of(old_endpoint)
+    try:
+        attributes = read_attributes(user_id, origin, tags, user_agent, locale)
+        prepared = prepare(keychain(rt.settings), new_subscription, application_server_key, attributes)
+        ownership = Ownership(keep_owner=True, inherited=attributes.user_id is None, keep_tags=tags is None)
+        saved, ended = in_transaction(rt, conn, lambda tx: _rotate(rt, tx, old, prepared, ownership, actor))
+    except RejectionError as error:
+        raise refuse(rt, new_subscription, error.rejected) from None
+    announce_ended(rt, ended, "rotate", Event.ROTATED_AWAY)
+    announce(rt, prepared, saved)
+    return saved
+
+
+def _rotate(
+    rt: Runtime, tx: Tx, old: bytes, prepared: Prepared, ownership: Ownership, actor: str
+) -> tuple[Saved, Sequence[EndedRow]]:
+    found = rotation.lock_pair(tx, old, prepared.row.endpoint_hash)
+    if found is None or old == prepared.row.endpoint_hash:
+        return write(rt, tx, prepared, replace(ownership, inherited=False), actor), ()
+    if found.end_reason == END_REASON[Event.UNSUBSCRIBED]:
+        raise RejectionError(_LEFT)
+    ended = ending.end_endpoints(tx, [old], Event.ROTATED_AWAY)
+    reason = END_REASON[Event.ROTATED_AWAY]
+    closed = periods.close(tx, [old], reason)
+    auditing.write(tx, "rotate", actor, [(old, row.user_id, {"reason": reason, "was": row.was}) for row in ended])
+    heir = replace(prepared, row=_heir(prepared.row, found))
+    return write(rt, tx, heir, ownership, actor, _inheritance(closed, found)), ended
+
+
+def _heir(row: Registration, found: Predecessor) -> Registration:
+    return replace(
+        row,
+        user_id=row.user_id or found.user_id,
+        created_at=found.created_at,
+        tags=row.tags or tuple(found.tags),
+        user_agent=row.user_agent or found.user_agent,
+        locale=row.locale or found.locale,
+        origin=row.origin or found.origin,
+    )
+
+
+def _inheritance(closed: Sequence[periods.Closed], found: Predecessor) -> Inheritance:
+    """The trail goes on where it was; a second heir of one endpoint only reconnects."""
+    for period in closed:
+        return Inheritance(period.user_id, period.began_at, period.reconnection)
+    return Inheritance(found.user_id, None, reconnection=True)
