@@ -53,8 +53,8 @@ def as_markdown() -> str:
     lines = [
         "# Events",
         "",
-        "One API, several sinks: a JSON object per event on stderr, and Sentry for errors and pages. Fields never hold an",
-        "endpoint, a key or a payload: `endpoint` is a keyed HMAC. Printed by `make docs`.",
+        "One API, several sinks: a JSON object per event on stderr, and Sentry for errors and pages. Fields never",
+        "hold an endpoint, a key or a payload: `endpoint` is a keyed HMAC. Printed by `make docs`.",
         "",
         "| event | level | fields | meaning |",
         "|---|---|---|---|",

@@ -97,7 +97,7 @@ def execute(shift: Shift, row: BatchRow, token: UUID) -> bool:
     except Exception as error:  # noqa: BLE001  (whatever it was, it is this batch's own)
         _record_failure(shift, row, token, error)
         return False
-    _adapt(shift, row, applied)
+    _adapt(shift, applied)
     return True
 
 
@@ -166,7 +166,7 @@ def _settle(tx: Tx, shift: Shift, row: BatchRow, token: UUID, done: int, locked:
     return seconds
 
 
-def _adapt(shift: Shift, row: BatchRow, applied: Applied) -> None:
+def _adapt(shift: Shift, applied: Applied) -> None:
     """Let a page's duration size the pages to come. Pages of half the size asked for, or less, say too little."""
     settings = shift.rt.settings
     size = shift.run.page_rows or settings.sweep_batch_rows

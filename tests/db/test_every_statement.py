@@ -14,6 +14,11 @@ import pytest
 import pushops
 from pushops.db import Database
 from pushops.db.transaction import render
+from pushops.retention import store as retention_store
+from pushops.retention.policies import SWEEPS
+from pushops.sweeps import sql
+from pushops.sweeps.sql import Held, HeldPage
+from pushops.sweeps.sweep import Walk
 
 # Public constants are whole statements; private ones are pieces of them. What EXPLAIN refuses stands here.
 UTILITY: Final = {
@@ -22,12 +27,31 @@ UTILITY: Final = {
     "pushops.db.migrate.VERSION": "CREATE TABLE",
 }
 # Statements that are completed at run time, by name: what completes each. RENDERED plans the whole ones.
-TEMPLATES: Final[dict[str, str]] = {}
+TEMPLATES: Final = {
+    f"{retention_store.__name__}.{name}": "the engine's ranges, in RENDERED"
+    for name in vars(retention_store).get("__annotations__", {})
+}
 
 Named = tuple[str, str]
 
+
 # Functions that yield (name, statement) for SQL put together at run time; the statement may still name {schema}.
-RENDERED: Final[list[Callable[[], Iterator[Named]]]] = []
+def sweep_statements() -> Iterator[Named]:
+    """Whatever the engine runs for each built-in sweep, along the index and along the blocks."""
+    held = Held(["x"], [HeldPage(None, ["x"] * 2)])
+    for sweep in SWEEPS.values():
+        yield f"{sweep.name}.page_ends", sql.page_ends(sweep, has_cursor=True)
+        yield f"{sweep.name}.eligible", sql.eligible(sweep, limited=True)
+        yield f"{sweep.name}.oldest", sql.oldest(sweep)
+        for walk in (Walk.INDEX, Walk.BLOCKS) if sweep.blocks else (Walk.INDEX,):
+            clause = sql.page_clause(sweep, walk, has_lo=True, held=Held() if walk is Walk.BLOCKS else held)
+            yield f"{sweep.name}.{walk}.free", sql.effect(sweep, sql.free_rows(clause))
+            yield f"{sweep.name}.{walk}.lock", sql.effect(sweep, sql.rows_that_lock(sweep, clause))
+            yield f"{sweep.name}.{walk}.left", sql.count_left(sweep, clause)
+            yield f"{sweep.name}.{walk}.middle", sql.middle(sweep, walk, clause)
+
+
+RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [sweep_statements]
 
 
 def modules() -> Iterator[ModuleType]:
