@@ -117,6 +117,17 @@ def test_processes_that_start_together_on_an_empty_database_migrate_once(
     assert ran(look) == ["before", "after", "column"]
 
 
+def test_a_schema_that_somebody_else_makes_in_this_moment_is_no_error(
+    look: Conn, holder: Conn, tmp_path: Path, empty_database_url: str
+) -> None:
+    holder.execute("CREATE SCHEMA pushops")
+    with migration(empty_database_url, write_revisions(tmp_path / "v", TABLES)) as running:
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        wait_until(lambda: value(look, waits) == 1, 30, "a process that waits for the schema")
+        holder.commit()
+        assert running.ends() == ["0001"]
+
+
 def test_a_killed_holder_is_followed_when_its_lease_expires(
     empty: Settings, look: Conn, holder: Conn, tmp_path: Path, empty_database_url: str
 ) -> None:
