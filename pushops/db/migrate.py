@@ -26,7 +26,7 @@ from pushops.settings import Settings
 Progress = Callable[[str], None]
 
 OLDEST_SERVER: Final = 15
-ATTEMPTS: Final = 20  # with the pauses between them about three minutes of waiting for a lock
+ATTEMPTS: Final = 20  # with the pauses between them about two minutes of waiting for a lock
 
 VERSION: Final[LiteralString] = """
 CREATE TABLE IF NOT EXISTS {schema}.alembic_version (
