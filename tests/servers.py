@@ -19,9 +19,9 @@ def new_folder(prefix: str = "pushops-test") -> Path:
 
 
 @contextmanager
-def postgres(options: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
+def postgres(options: Mapping[str, str] | None = None, programs: Path | None = None) -> Iterator[PostgresServer]:
     """Yield a started server; stop and remove it afterwards."""
-    with removed(PostgresServer(new_folder("pushops-pg"), options=options or {})) as server:
+    with removed(PostgresServer(new_folder("pushops-pg"), options=options or {}, programs=programs)) as server:
         server.start()
         yield server
 
@@ -34,9 +34,9 @@ def replica(primary: PostgresServer, slot: str | None = None) -> Iterator[Postgr
 
 
 @contextmanager
-def valkey(options: Mapping[str, str] | None = None) -> Iterator[ValkeyServer]:
+def valkey(options: Mapping[str, str] | None = None, program: Path | None = None) -> Iterator[ValkeyServer]:
     """Yield a started server; stop and remove it afterwards."""
-    with removed(ValkeyServer(new_folder("pushops-valkey"), options=options or {})) as server:
+    with removed(ValkeyServer(new_folder("pushops-valkey"), options=options or {}, program=program)) as server:
         server.start()
         yield server
 

@@ -39,10 +39,19 @@ Strategy = Literal["file_copy", "wal_log"]
 class PostgresServer:
     """A PostgreSQL server whose data, log and socket live in `folder`; it outlives the process that starts it."""
 
-    def __init__(self, folder: Path, *, port: int | None = None, options: Mapping[str, str] = NO_OPTIONS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        options: Mapping[str, str] = NO_OPTIONS,
+        programs: Path | None = None,
+    ) -> None:
+        """`programs` is the folder of an installed PostgreSQL's programs; None means the wheel's."""
         self.folder = folder.resolve()
         self.port = port or PORT
         self.options = dict(options)
+        self.programs = programs
         self.account = server_account()
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
@@ -97,7 +106,7 @@ class PostgresServer:
     def query(self, sql: str, database: str = "postgres") -> str:
         """Run one statement through psql, return its bare output; for set-up, before any driver is involved."""
         command = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", self.url(database), "-c", sql]
-        command[0] = str(postgres_programs() / "psql")
+        command[0] = str((self.programs or postgres_programs()) / "psql")
         done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
             raise PushopsError(f"expected psql to succeed, got {done.stderr.strip()}")
@@ -117,7 +126,8 @@ class PostgresServer:
 
         `slot` names a replication slot to create and use; `options` default to this server's own.
         """
-        replica = PostgresServer(folder, port=self.port, options=self.options if options is None else options)
+        options = self.options if options is None else options
+        replica = PostgresServer(folder, port=self.port, options=options, programs=self.programs)
         try:
             replica.copy_from(self.url(), ["-C", "-S", slot] if slot else [])
             replica.start()
@@ -167,9 +177,13 @@ class PostgresServer:
             self.account.make_file(self.log, owned=True)
 
     def _initialise(self) -> None:
-        locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-        fixed = ["-U", SUPERUSER, "-A", "trust", *locale, "--no-sync"]
+        fixed = ["-U", SUPERUSER, "-A", "trust", "--encoding=UTF8", "--no-sync", *self._locale()]
         self._fill(lambda partial: self._program("initdb", "-D", str(partial), *fixed))
+
+    def _locale(self) -> list[str]:
+        if "--builtin-locale" in self._program("initdb", "--help"):
+            return ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        return ["--locale=C.UTF-8"]  # before PostgreSQL 17 the C library's
 
     def _fill(self, make: Callable[[Path], str]) -> None:
         """Make the cluster beside its place and move it there when whole, so that a cut-off one is never used."""
@@ -201,7 +215,7 @@ class PostgresServer:
         self._program("pg_ctl", verb, "-s", "-w", "-D", str(self.data), *arguments)
 
     def _program(self, name: str, *arguments: str) -> str:
-        programs = runnable_postgres(self.account, self.folder / "binaries")
+        programs = self.programs or runnable_postgres(self.account, self.folder / "binaries")
         return self.account.run([str(programs / name), *arguments], self.folder)
 
 

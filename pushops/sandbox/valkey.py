@@ -28,9 +28,11 @@ class ValkeyServer:
     It listens on TCP because kombu and redis-py spell a Unix socket's URL differently, and one URL must serve both.
     """
 
-    def __init__(self, folder: Path, *, options: Mapping[str, str] = NO_OPTIONS) -> None:
+    def __init__(self, folder: Path, *, options: Mapping[str, str] = NO_OPTIONS, program: Path | None = None) -> None:
+        """`program` is an installed Valkey or Redis server; None means the wheel's."""
         self.folder = folder.resolve()
         self.options = dict(options)
+        self.program = program.resolve() if program else None
         self.account = server_account()
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
@@ -88,6 +90,10 @@ class ValkeyServer:
         return self.data / "valkey.pid"
 
     @property
+    def _name(self) -> str:
+        return self.program.name if self.program else "valkey-server"
+
+    @property
     def _marker(self) -> str:
         return f"--pidfile {self._pid_file}"
 
@@ -103,7 +109,7 @@ class ValkeyServer:
         port, password = self._read_endpoint() if self._endpoint.exists() else self._new_endpoint()
         settings = self.folder / "valkey.conf"
         write_private(settings, self._settings(port, password))
-        program = runnable_valkey(self.account, self.folder / "binaries")
+        program = self.program or runnable_valkey(self.account, self.folder / "binaries")
         with (
             settings.open() as source
         ):  # over stdin: the password is in no argument, and in no file of the servers' user
@@ -134,7 +140,7 @@ class ValkeyServer:
 
     def _gave_up(self) -> bool:
         # It works in its folder before it writes its pid. Where that cannot be seen, only time tells.
-        return processes.has_proc() and not processes.working_in(self.data, "valkey-server") and not self.running()
+        return processes.has_proc() and not processes.working_in(self.data, self._name) and not self.running()
 
     def _end(self, number: signal.Signals) -> None:
         pid = self.pid()
