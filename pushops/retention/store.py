@@ -6,8 +6,8 @@ from typing import Final, LiteralString
 CONTACT: Final[LiteralString] = "GREATEST(last_seen_at, last_success_at)"
 
 # Quiet although we tried, or quiet for so long that trying no longer matters. The first condition is implied by
-# both, and is what the index can use.
-QUIET: Final[LiteralString] = """state = 'active' AND deleted_at IS NULL
+# both, and is what the index can use. Rows under a legal hold keep their state.
+QUIET: Final[LiteralString] = """state = 'active' AND deleted_at IS NULL AND NOT legal_hold
  AND GREATEST(last_seen_at, last_success_at) < %(tried)s::timestamptz
  AND (last_tried_at > GREATEST(last_seen_at, last_success_at)
       OR GREATEST(last_seen_at, last_success_at) < %(untried)s::timestamptz)"""
@@ -19,7 +19,7 @@ WITH aged AS (
 SELECT count(*)::int FROM aged"""
 
 # A stale row has its full time in stale, in which one push a week may bring it back; a pending one is counted from
-# its registration, and any contact since counts for it. Rows under a legal hold keep their state.
+# its registration, and any contact since counts for it.
 AGED_OUT: Final[LiteralString] = """state IN ('pending', 'stale') AND deleted_at IS NULL AND NOT legal_hold
  AND GREATEST(last_seen_at, last_success_at) < GREATEST(%(pending)s::timestamptz, %(contact)s::timestamptz)
  AND CASE state
