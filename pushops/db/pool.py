@@ -20,11 +20,13 @@ Row = TypeVar("Row")
 MAX_LIFETIME: Final = timedelta(minutes=30)  # a failover is noticed within this even where nothing fails
 IDLE_IN_TRANSACTION: Final = timedelta(seconds=30)  # our own bug must not hold back vacuum
 
-# One round trip sets everything; SET LOCAL, since a pooler may hand the session to somebody else afterwards.
+# One round trip sets everything; SET LOCAL, since a pooler may hand the session to somebody else afterwards. In UTC,
+# since Python subtracts on the wall clock: where that was put forward meanwhile, 90 days would be an hour short.
 BEGIN: Final[LiteralString] = """
 SELECT set_config('statement_timeout', %(statement_timeout)s::text, true),
        set_config('lock_timeout', %(lock_timeout)s::text, true),
        set_config('idle_in_transaction_session_timeout', %(idle)s::text, true),
+       set_config('TimeZone', 'UTC', true),
        set_config('synchronous_commit', coalesce(%(synchronous)s::text, current_setting('synchronous_commit')), true),
        now()"""
 
