@@ -1,0 +1,188 @@
+"""What tests of the sweep engine share on the database's side: rows, runs brought to their end, what they left."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from hashlib import sha256
+from time import monotonic
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from pushops.retention.policies import SWEEPS
+from pushops.runtime import Runtime, open_runtime
+from pushops.settings import Settings
+from pushops.sweeps import runs, store
+from pushops.sweeps.dispatch import Order, dispatch
+from pushops.sweeps.store import RunRow
+from pushops.sweeps.sweep import Sweep
+from pushops.sweeps.work import work
+from tests.sweeping import wait_until
+
+Conn = psycopg.Connection[Any]
+PATIENCE: Final = 30.0  # seconds; nothing waits this long unless it is broken
+LONG_SHIFT: Final = timedelta(seconds=20)
+P256DH: Final = "p" * 87
+_numbers = itertools.count(1)
+
+# Rows of every kind are made from live ones by overriding columns; values are SQL, ``n`` counts from 1.
+_LIVE: Final = {
+    "endpoint_hash": "sha256(convert_to(%(batch)s::text || ':' || n, 'UTF8'))",
+    "endpoint": "'https://push.example/' || n",
+    "push_service": "'test'",
+    "p256dh": f"'{P256DH}'",
+    "auth_sealed": r"'\x01'::bytea",
+    "auth_key_version": "1",
+}
+_ENDED: Final = _LIVE | {
+    "state": "'revoked'",
+    "end_reason": "'gone'",
+    "revoked_at": "now() - interval '100 days'",
+    "deleted_at": "now() - interval '100 days' + n * interval '1 millisecond'",
+}
+_SCRUBBED: Final = _ENDED | {
+    "endpoint": "NULL",
+    "p256dh": "NULL",
+    "auth_sealed": "NULL",
+    "auth_key_version": "NULL",
+    "scrubbed_at": "now() - interval '97 days'",
+}
+
+
+def add_live(pg: Conn, count: int, **columns: str) -> list[UUID]:
+    """Insert rows that nothing is due for; ``columns`` are SQL expressions in which ``n`` counts from 1."""
+    return _add(pg, count, _LIVE | columns)
+
+
+def add_tombstones(pg: Conn, count: int, **columns: str) -> list[UUID]:
+    """Insert rows that ended 100 days ago and were scrubbed since: due for the purge."""
+    return _add(pg, count, _SCRUBBED | columns)
+
+
+def add_ended(pg: Conn, count: int, **columns: str) -> list[UUID]:
+    """Insert rows that ended 100 days ago and still have their credentials: due for the scrub and for the purge."""
+    return _add(pg, count, _ENDED | columns)
+
+
+def _add(pg: Conn, count: int, columns: Mapping[str, str]) -> list[UUID]:
+    query = (
+        f"INSERT INTO push_subscription ({', '.join(columns)})"
+        f" SELECT {', '.join(columns.values())} FROM generate_series(1, %(count)s::int) AS n RETURNING id"
+    )
+    found = pg.execute(query.encode(), {"batch": next(_numbers), "count": count}).fetchall()
+    return [row[0] for row in found]
+
+
+def copy_rows(pg: Conn, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows given as values, all with the same columns."""
+    names = list(rows[0])
+    head = sql.SQL("COPY {} ({}) FROM STDIN").format(
+        sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, names))
+    )
+    with pg.cursor().copy(head) as copy:
+        for row in rows:
+            copy.write_row([row[name] for name in names])
+
+
+def new_hash() -> bytes:
+    return sha256(f"row {next(_numbers)}".encode()).digest()
+
+
+@contextmanager
+def opened(settings: Settings, recorded: list[Any] | None = None, **changes: Any) -> Iterator[Runtime]:
+    """A runtime without pauses and without the share brake; ``changes`` are not validated, so that tests may overdo."""
+    fast = {"sweep_pause_ms": 0, "sweep_max_share": 1.0, "pool_size": 8} | changes
+    sinks = () if recorded is None else (lambda level, name, fields: recorded.append((level, name, dict(fields))),)
+    rt = open_runtime(settings.model_copy(update=fast), sinks=sinks)
+    try:
+        yield rt
+    finally:
+        rt.close()
+
+
+def open_run(rt: Runtime, sweep: Sweep, order: Order | None = None) -> RunRow:
+    """Open the sweep's run and write no page of it."""
+    order = order or Order(started_by="test")
+    run, _ = runs.open_or_join(rt, sweep, started_by=order.started_by, force=order.force, row_limit=order.row_limit)
+    return run
+
+
+def drive(
+    rt: Runtime,
+    sweep: Sweep,
+    order: Order | None = None,
+    *,
+    catalog: Mapping[str, Sweep] = SWEEPS,
+    until: Callable[[RunRow], bool] | None = None,
+) -> RunRow:
+    """Dispatch and work in this thread until the run is closed (or ``until`` says so), ageing back-offs away."""
+    deadline = monotonic() + PATIENCE
+    run_id: UUID | None = None
+    while monotonic() < deadline:
+        found = dispatch(rt, sweep, None, order or Order(started_by="test"))
+        run_id = run_id or (found.run.run_id if found.run else None)
+        assert run_id is not None
+        if found.run is not None and found.run.run_id == run_id and found.run.closed_at is None:
+            work(rt, catalog, run_id, shift=LONG_SHIFT)
+        run = run_of(rt, run_id)
+        if run.closed_at is not None or (until is not None and until(run)):
+            return run
+        skip_back_offs(rt)
+    raise TimeoutError(f"expected the run of {sweep.name} to end, got {run_of(rt, run_id) if run_id else None}")
+
+
+def run_of(rt: Runtime, run_id: UUID) -> RunRow:
+    with rt.db.transaction() as tx:
+        run = store.run(tx, run_id)
+    assert run is not None
+    return run
+
+
+def skip_back_offs(rt: Runtime) -> None:
+    """Age the batches, not the clock."""
+    with rt.db.transaction() as tx:
+        tx.run("UPDATE {schema}.sweep_batch SET due_at = now() - interval '1 s' WHERE state = 'due'", {})
+
+
+def receipts(pg: Conn, run_id: UUID) -> tuple[int, int]:
+    """Rows done and rows locked of a run; fails unless exactly its done batches have exactly one receipt each."""
+    done, with_receipt, receipts_, rows, locked = one(
+        pg,
+        """SELECT count(*) FILTER (WHERE b.state = 'done'),
+                  count(*) FILTER (WHERE b.state = 'done' AND r.batch_id IS NOT NULL),
+                  count(r.batch_id), coalesce(sum(r.rows_done), 0)::int, coalesce(sum(r.rows_locked), 0)::int
+             FROM sweep_batch AS b FULL JOIN sweep_receipt AS r USING (batch_id)
+            WHERE coalesce(b.run_id, r.run_id) = %(run)s::uuid""",
+        run=run_id,
+    )
+    assert done == with_receipt == receipts_, "expected one receipt for each done batch, and no other"
+    return rows, locked
+
+
+def batch_states(pg: Conn, run_id: UUID) -> dict[str, int]:
+    query = b"SELECT state, count(*)::int FROM sweep_batch WHERE run_id = %s GROUP BY state"
+    return dict(pg.execute(query, [run_id]).fetchall())
+
+
+def ids(pg: Conn, table: str = "push_subscription", key: str = "id") -> set[UUID]:
+    query = sql.SQL("SELECT {} FROM {}").format(sql.Identifier(key), sql.Identifier(table))
+    return {row[0] for row in pg.execute(query)}
+
+
+def one(pg: Conn, query: str, **params: Any) -> tuple[Any, ...]:
+    row = pg.execute(query.encode(), params).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+def scalar(pg: Conn, query: str, **params: Any) -> Any:
+    return one(pg, query, **params)[0]
+
+
+def wait_blocked(pg: Conn, pid: int) -> None:
+    """Wait until the backend waits for a lock of somebody else."""
+    query = "SELECT cardinality(pg_blocking_pids(%(pid)s::int)) > 0"
+    wait_until(lambda: scalar(pg, query, pid=pid), expected=f"backend {pid} to be blocked")
