@@ -14,7 +14,7 @@ from pushops.runtime import Runtime
 from pushops.sweeps import gauge, plan, runs, sql, store, valves
 from pushops.sweeps.store import NewBatch, PageEnd, RunRow
 from pushops.sweeps.sweep import Sweep, Walk
-from pushops.sweeps.valves import Reading
+from pushops.sweeps.valves import Reading, State
 
 BUDGET: Final = timedelta(seconds=5)
 MOST_PAGES: Final = 32  # of one step: one transaction
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     HELD = "held"  # a valve
     SKIPPED = "skipped"  # another dispatcher is at it, or the run does not take pages now
     BUDGET = "budget"  # this dispatcher's own few seconds
-    NO_BROKER = "no_broker"  # pages are written and due, but nobody was told
+    NO_BROKER = "no_broker"  # nobody can be told; what is written stays due
     NO_RUN = "no_run"
 
 
@@ -122,7 +122,7 @@ def _fill(rt: Runtime, sweep: Sweep, bell: Bell | None, run: RunRow, *, opened: 
     while not run.walked:
         full = _queue_reading(rt, bell, run)
         if not full.open:
-            outcome, why = Outcome.FULL, full.reason
+            outcome, why = Outcome.NO_BROKER if full.state is State.UNKNOWN else Outcome.FULL, full.reason
             break
         step = _write(rt, sweep, run.run_id, pages)
         if step is None:
