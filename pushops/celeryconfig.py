@@ -51,18 +51,27 @@ task_publish_retry_policy = {"max_retries": 2, "interval_start": 0.1, "interval_
 # Memory comes back when a child is replaced; acks late makes that harmless.
 worker_max_tasks_per_child = 10_000
 worker_hijack_root_logger = False
+# Events go to stderr as they are, one JSON object a line; Celery would put its own prefix and level before each.
+worker_redirect_stdouts = False
+# Events go to stderr as they are, one JSON object a line; Celery would put its own prefix and level before each.
+worker_redirect_stdouts = False
 
 # When: UTC, so that no night has 23 or 25 hours. Late or twice is harmless: the tables say what is left to do.
 timezone = "UTC"
 enable_utc = True
 
 
+# Each tick expires before the next but one: after a day without workers they catch up once, not a day's ticks.
 def _nightly(sweep: str, hour: int, minute: int) -> dict[str, object]:
-    return {"task": "pushops.dispatch_sweep", "schedule": crontab(hour=hour, minute=minute), "args": [sweep]}
+    return _dispatch(sweep, crontab(hour=hour, minute=minute), expires=12 * 3600)
 
 
 def _hourly(sweep: str, minute: int) -> dict[str, object]:
-    return {"task": "pushops.dispatch_sweep", "schedule": crontab(minute=minute), "args": [sweep]}
+    return _dispatch(sweep, crontab(minute=minute), expires=3600)
+
+
+def _dispatch(sweep: str, schedule: crontab, *, expires: int) -> dict[str, object]:
+    return {"task": "pushops.dispatch_sweep", "schedule": schedule, "args": [sweep], "options": {"expires": expires}}
 
 
 beat_schedule = {
@@ -74,7 +83,7 @@ beat_schedule = {
     "purge-runs": _nightly("purge-runs", 3, 50),
     "purge-periods": _nightly("purge-periods", 4, 10),
     # Open runs get another slot of their time budget.
-    "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": crontab(minute="*/5")},
+    "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": crontab(minute="*/5"), "options": {"expires": 300}},
     # Lost messages, dead workers and valves that opened again are noticed within this.
     "tend-sweeps": {"task": "pushops.tend_sweeps", "schedule": 10.0, "options": {"expires": 10.0}},
 }
