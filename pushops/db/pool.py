@@ -9,6 +9,7 @@ from typing import Any, Final, LiteralString, TypeVar
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
 from pushops.db.errors import translated
@@ -62,7 +63,7 @@ class Database:
         Errors leave as children of DatabaseError.
         """
         if conn is not None:
-            with translated(), conn.transaction():
+            with translated(), _begun(conn).transaction():
                 yield Tx(conn, _now(conn), self.schema)
             return
         limits = {
@@ -135,6 +136,13 @@ def _check(conn: Connection[Any]) -> None:
             conn.autocommit = False
     if row is not None and row[0]:
         raise ReadOnlyServerError("expected a server that can be written to, got one in recovery or read-only")
+
+
+def _begun(conn: Connection[Any]) -> Connection[Any]:
+    """Begin the caller's transaction where psycopg would with their first statement: ours must not end as one."""
+    if not conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE:
+        conn.execute("SELECT")
+    return conn
 
 
 def _now(conn: Connection[Any]) -> Any:  # noqa: ANN401  (datetime, but the row factory is the caller's)
