@@ -126,7 +126,7 @@ def page_ends(sweep: Sweep, *, has_cursor: bool) -> LiteralString:
         f" FROM (SELECT {keys}, row_number() OVER walk AS n, lead(true) OVER walk AS more FROM {sweep.table}"
         f" WHERE {after(sweep.key, has_cursor=has_cursor)} AND {predicate(sweep)}"
         f" WINDOW walk AS (ORDER BY {order}) ORDER BY {order} LIMIT %(rows)s::bigint) AS walked"
-        " WHERE n %% %(page)s::bigint = 0 OR more IS NULL ORDER BY n"
+        " WHERE n %% %(page)s::bigint = 0 OR n = %(rows)s::bigint OR more IS NULL ORDER BY n"
     )
 
 
