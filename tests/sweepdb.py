@@ -94,7 +94,7 @@ def new_hash() -> bytes:
 @contextmanager
 def opened(settings: Settings, recorded: list[Any] | None = None, **changes: Any) -> Iterator[Runtime]:
     """A runtime without pauses and without the share brake; ``changes`` are not validated, so that tests may overdo."""
-    fast = {"sweep_pause_ms": 0, "sweep_max_share": 1.0, "pool_size": 8} | changes
+    fast = {"sweep_pause_ms": 0, "sweep_max_share": 1.0, "sweep_walk": "index", "pool_size": 8} | changes
     sinks = () if recorded is None else (lambda level, name, fields: recorded.append((level, name, dict(fields))),)
     rt = open_runtime(settings.model_copy(update=fast), sinks=sinks)
     try:
