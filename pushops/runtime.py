@@ -4,6 +4,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 import redis
 
@@ -13,6 +16,9 @@ from pushops.events.log import log_sink
 from pushops.events.sentry import sentry_sink
 from pushops.sandbox import Sandbox
 from pushops.settings import Settings, load_settings
+
+KEYS: Final = ("seal_keys", "log_hmac_key", "vapid_keys", "key_provider")
+NO_DATABASE: Final = "expected PUSHOPS_DATABASE_URL to be set, or a sandbox that is up (pushops sandbox up)"
 
 
 @dataclass(frozen=True)
@@ -31,18 +37,27 @@ class Runtime:
 
 
 def settings_or_sandbox() -> Settings:
-    """Settings; with no database or broker named, those of a sandbox that is up, which is said on stderr.
+    """Settings; with no database and no broker named, those of a sandbox that is up, which is said on stderr.
 
-    Raises SettingsError. Never falls back on anything else: a purge must not find a database by accident.
+    Raises SettingsError. All or nothing: a purge must not find a database by accident, nor a database of one's own
+    meet the sandbox's broker. The sandbox's own keys are used where none are set.
     """
     found = load_settings()
-    if found.database_url is not None or found.broker_url is not None:
+    if any((found.database_url, found.broker_url, found.redis_url)):
         return found
-    sandbox = Sandbox().info()
-    if sandbox is None:
+    sandbox = Sandbox()
+    info = sandbox.info()
+    if info is None:
         return found
-    print(f"pushops: no PUSHOPS_DATABASE_URL is set, using the sandbox in {sandbox.folder}", file=sys.stderr)  # noqa: T201
-    return load_settings(database_url=sandbox.database_url, broker_url=sandbox.broker_url)
+    _say_sandbox(info.folder)
+    keys: dict[str, Any] = {} if any(getattr(found, name) for name in KEYS) else sandbox.keys()
+    return load_settings(database_url=info.database_url, broker_url=info.broker_url, **keys)
+
+
+@cache
+def _say_sandbox(folder: Path) -> None:
+    """Once in a process is enough."""
+    print(f"pushops: no PUSHOPS_DATABASE_URL is set, using the sandbox in {folder}", file=sys.stderr)  # noqa: T201
 
 
 def open_runtime(settings: Settings | None = None, *, sinks: tuple[Sink, ...] = ()) -> Runtime:

@@ -36,12 +36,12 @@ def status(sandbox: Sandbox) -> int:
 
 
 def env(sandbox: Sandbox) -> int:
-    info = sandbox.info()
-    if info is None:
+    found = sandbox.environment()
+    if found is None:
         print("expected the sandbox to be up, got none", file=sys.stderr)
         return 3
-    print(f"export PUSHOPS_DATABASE_URL={shlex.quote(info.database_url)}")
-    print(f"export PUSHOPS_BROKER_URL={shlex.quote(info.broker_url)}")
+    for name, value in found.items():
+        print(f"export {name}={shlex.quote(value)}")
     return 0
 
 

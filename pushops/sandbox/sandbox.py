@@ -1,17 +1,19 @@
 """Both servers as one thing with a folder of its own: up, down, status, and the URLs while it is up."""
 
 import fcntl
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pushops.errors import PushopsError
 from pushops.sandbox.account import Account, server_account
 from pushops.sandbox.folders import MARKER, claim, claimed, release
+from pushops.sandbox.keys import read_or_make_keys
 from pushops.sandbox.postgres import PostgresServer
 from pushops.sandbox.valkey import ValkeyServer
 
@@ -74,6 +76,19 @@ class Sandbox:
         """Return the URLs if both servers run, else None: a few small files and two looks at the process table."""
         return self.status().info
 
+    def keys(self) -> dict[str, Any]:
+        """The key settings of a sandbox that is up, by field name: made at the first call, the same ever after."""
+        with self._locked():
+            return read_or_make_keys(self.folder)
+
+    def environment(self) -> dict[str, str] | None:
+        """What to export so that any process uses this sandbox, keys included; None when it is not up."""
+        info = self.info()
+        if info is None:
+            return None
+        found: dict[str, Any] = {"database_url": info.database_url, "broker_url": info.broker_url, **self.keys()}
+        return {f"PUSHOPS_{name.upper()}": _as_text(value) for name, value in found.items()}
+
     def _info(self) -> SandboxInfo:
         return SandboxInfo(self.folder, self.postgres.url(DATABASE), self.valkey.url())
 
@@ -95,6 +110,10 @@ class Sandbox:
                 if _is_file(self.folder / MARKER, descriptor):
                     return descriptor
                 os.close(descriptor)
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def default_folder(account: Account) -> Path:

@@ -137,10 +137,10 @@ def walk_for(settings: Settings, sweep: Sweep, size: Size, row_limit: int | None
 def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, brake: bool) -> Size:
     """Count the table and what is meant, the latter no further than a decision needs."""
     with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
-        facts = store.table_facts(tx, _plain(tx, sweep.table), sweep.index, sweep.key[0].expression)
+        facts = facts_of(tx, sweep)
     try:
         with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
-            rows = _count_rows(tx, sweep, facts)
+            rows = count_rows(tx, sweep, facts)
             share = rt.settings.sweep_max_share if brake and sweep.brake else 1.0
             limit = max(int(rows * share), round(facts.blocks * plan.BLOCKS_FROM), SHARE_FROM) + 1
             values = {name: tx.now - window for name, window in windows.items()} | sql.floors(sweep)
@@ -150,7 +150,11 @@ def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, brak
     return Size(eligible, rows, facts)
 
 
-def _count_rows(tx: Tx, sweep: Sweep, facts: TableFacts) -> int:
+def facts_of(tx: Tx, sweep: Sweep) -> TableFacts:
+    return store.table_facts(tx, _plain(tx, sweep.table), sweep.index, sweep.key[0].expression)
+
+
+def count_rows(tx: Tx, sweep: Sweep, facts: TableFacts) -> int:
     if facts.rows > 0 and facts.blocks > EXACT_BLOCKS:
         return round(facts.rows)
     return int(tx.scalar(sql.literal(f"SELECT count(*) FROM {sweep.table}"), {}))

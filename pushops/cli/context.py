@@ -1,0 +1,93 @@
+"""What commands work with: an opened runtime, a sweep by name, a run by the beginning of its id, who is asking."""
+
+import difflib
+import getpass
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+import typer
+
+from pushops.errors import NotFoundError, RefusedError, SettingsError
+from pushops.retention.policies import SWEEPS
+from pushops.runtime import NO_DATABASE, Runtime, open_runtime, settings_or_sandbox
+from pushops.settings import Settings
+from pushops.sweeps import history
+from pushops.sweeps.sweep import Sweep
+
+_PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
+
+
+@contextmanager
+def opened() -> Iterator[Runtime]:
+    """A runtime for the command. Raises SettingsError where no database is named and no sandbox is up."""
+    runtime = open_runtime(quieter(with_database()))
+    try:
+        yield runtime
+    finally:
+        runtime.close()
+
+
+def with_database() -> Settings:
+    settings = settings_or_sandbox()
+    if settings.database_url is None:
+        raise SettingsError(NO_DATABASE)
+    return settings
+
+
+def quieter(settings: Settings) -> Settings:
+    """People at a terminal read the result, not an event for each batch, unless they set a level themselves."""
+    if sys.stderr.isatty() and "log_level" not in settings.model_fields_set:
+        return settings.model_copy(update={"log_level": "warning", "log_format": "console"})
+    return settings
+
+
+def sweep_named(name: str) -> Sweep:
+    """A sweep of the catalog; what is close is suggested."""
+    if name in SWEEPS:
+        return SWEEPS[name]
+    close = difflib.get_close_matches(name, SWEEPS, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(SWEEPS)}"
+    raise typer.BadParameter(f"no sweep is called {name!r}: {hint}")
+
+
+def run_named(rt: Runtime, prefix: str) -> UUID:
+    """The run whose id begins so. Raises NotFoundError, or RefusedError where several do."""
+
+    def find(text: str) -> list[UUID]:
+        with rt.db.transaction() as tx:
+            return history.runs_like(tx, text)
+
+    return unique(prefix, "run", find)
+
+
+def quarantine_named(rt: Runtime, sweep: Sweep, prefix: str) -> UUID:
+    def find(text: str) -> list[UUID]:
+        with rt.db.transaction() as tx:
+            return history.quarantine_like(tx, sweep.name, text)
+
+    return unique(prefix, "quarantine entry", find)
+
+
+def unique(prefix: str, what: str, find: Callable[[str], list[UUID]]) -> UUID:
+    text = prefix.strip().lower()
+    if not _PREFIX.fullmatch(text):
+        raise RefusedError(f"expected the id of a {what} or at least four digits of its beginning, got {prefix!r}")
+    found = find(text)
+    if not found:
+        raise NotFoundError(f"expected the id of a {what} or its beginning, got {text}: there is none")
+    if len(found) > 1:
+        raise RefusedError(f"expected the id of one {what}, got {text}, with which several begin: give more of it")
+    return found[0]
+
+
+def actor() -> str:
+    """Who is asking, for runs and the audit."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container's user need not have a name
+        return f"cli:uid {os.getuid()}"

@@ -1,0 +1,285 @@
+"""``pushops sweep``: what there is to sweep, what a run would do, running it, and stopping it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+import typer
+
+from pushops.cli.context import actor, opened, quarantine_named, sweep_named
+from pushops.cli.exits import DOCUMENTED, Exit
+from pushops.cli.output import Json, duration, note, print_fields, print_json, print_table, say, short
+from pushops.cli.progress import follow_run
+from pushops.cli.run import Timeout, Why, as_json, finish, state_of
+from pushops.errors import BrokerError, SettingsError
+from pushops.retention.policies import SWEEPS
+from pushops.runtime import Runtime
+from pushops.settings import format_duration
+from pushops.sweeps import history, runs, service, store
+from pushops.sweeps.dispatch import Bell, Dispatched, Order, Outcome, dispatch
+from pushops.sweeps.inline import run_inline, watch
+from pushops.sweeps.preview import Preview, preview
+from pushops.sweeps.store import RunRow
+from pushops.sweeps.sweep import Sweep
+
+app = typer.Typer(no_args_is_help=True)
+quarantine = typer.Typer(no_args_is_help=True, help="Keys and pages that were set apart: list, release.")
+app.add_typer(quarantine, name="quarantine")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a sweep, see pushops sweep list.")]
+Force = Annotated[bool, typer.Option("--force", help="Run without the share brake.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End the run after so many rows.")]
+
+NO_BROKER: Final = (
+    "expected PUSHOPS_BROKER_URL to be set, so that workers can be told; --inline runs it in this process instead"
+)
+
+
+@app.callback()
+def sweep() -> None:
+    """List, preview, run and pause sweeps; release what they set apart."""
+
+
+@app.command("list")
+def list_(json_: Json = False) -> None:
+    """All sweeps: what each does, its windows, and what it is doing now."""
+    with opened() as rt:
+        found = [_about(rt, sweep) for sweep in SWEEPS.values()]
+    if json_:
+        print_json(found)
+        return
+    rows = [(each["name"], _windows(each["windows"], "\n"), _day(each["last_done"]), each["state"]) for each in found]
+    print_table(("SWEEP", "WINDOWS", "LAST DONE", "STATE"), rows)
+
+
+@app.command("preview")
+def preview_(name: Name, force: Force = False, limit: Limit = None, json_: Json = False) -> None:
+    """What a run would do: rows, cut-offs, batches, valves, time. Nothing is changed."""
+    with opened() as rt:
+        _show(preview(rt, sweep_named(name), force=force, row_limit=limit), json_=json_)
+
+
+@app.command("run", epilog=DOCUMENTED)
+def run_(
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only preview; nothing is changed.")] = False,
+    inline: Annotated[bool, typer.Option("--inline", help="Run in this process, without a broker.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow what the workers do until the run is closed.")] = False,
+    force: Force = False,
+    limit: Limit = None,
+    timeout: Timeout = None,
+    json_: Json = False,
+) -> None:
+    """Open the sweep's run, or join the open one, and let the workers do it; the run's id is printed."""
+    if inline and (wait or timeout):
+        raise typer.BadParameter("--inline waits by itself, for as long as PUSHOPS_SWEEP_BUDGET_MS says")
+    found, order = sweep_named(name), Order(started_by=actor(), force=force, row_limit=limit)
+    with opened() as rt:
+        if dry_run:
+            _show(preview(rt, found, force=force, row_limit=limit), json_=json_)
+        elif inline:
+            _inline(rt, found, order, json_=json_)
+        else:
+            _dispatch(rt, found, order, wait=wait, timeout=timeout, json_=json_)
+
+
+@app.command()
+def pause(name: Name, why: Why = "no reason given", json_: Json = False) -> None:
+    """Let no batch of the sweep begin, in this run or the next, until it is resumed."""
+    found = sweep_named(name)
+    with opened() as rt:
+        service.pause_sweep(rt, found, actor=actor(), why=why)
+    _tell({"sweep": found.name, "paused": True, "why": why}, f"{found.name} is paused: {why}", json_=json_)
+
+
+@app.command()
+def resume(name: Name, json_: Json = False) -> None:
+    """Take back a pause."""
+    found = sweep_named(name)
+    with opened() as rt:
+        changed = service.resume_sweep(rt, found, actor=actor())
+    text = f"{found.name} may run again" if changed else f"{found.name} was not paused"
+    _tell({"sweep": found.name, "paused": False, "changed": changed}, text, json_=json_)
+
+
+@app.command()
+def acknowledge(name: Name, json_: Json = False) -> None:
+    """Say that a shortened retention window is meant, so that the sweep may use it."""
+    found = sweep_named(name)
+    with opened() as rt:
+        windows = runs.windows_of(rt.settings, found)
+        service.acknowledge(rt, found, actor=actor())
+    text = f"{found.name} may use {_windows(windows)}"
+    _tell({"sweep": found.name, "windows": windows}, text, json_=json_)
+
+
+@quarantine.command("list")
+def list_quarantine(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only of this sweep.")] = None,
+    released: Annotated[bool, typer.Option("--released", help="Also those that were released.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000)] = 100,
+    json_: Json = False,
+) -> None:
+    """What was set apart, newest first, with the error that did it; without an identity it is a whole page."""
+    sweep = sweep_named(name).name if name else None
+    with opened() as rt:
+        found = service.quarantined(rt, sweep, released=released, limit=limit)
+    if json_:
+        print_json(found)
+        return
+    for entry in found:
+        what = f"row {entry.identity}" if entry.identity else f"the page of batch {entry.batch_id}"
+        freed = f", released {entry.released_at:%Y-%m-%d %H:%M}" if entry.released_at else ""
+        say(f"{entry.quarantine_id}  {entry.sweep}  {entry.at:%Y-%m-%d %H:%M}{freed}\n  {what}\n  {entry.error}")
+    if not found:
+        say("nothing is set apart")
+
+
+@quarantine.command()
+def release(
+    name: Name,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids or their beginnings.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of this sweep's.")] = False,
+    json_: Json = False,
+) -> None:
+    """Let the next run look at them again."""
+    found = sweep_named(name)
+    if bool(ids) == every:
+        raise typer.BadParameter("expected ids, or --all")
+    with opened() as rt:
+        named = [quarantine_named(rt, found, text) for text in ids] if ids else None
+        count = service.release(rt, found, actor=actor(), ids=named)
+    _tell({"sweep": found.name, "released": count}, f"{count} released", json_=json_)
+
+
+def _tell(value: dict[str, Any], text: str, *, json_: bool) -> None:
+    if json_:
+        print_json(value)
+    else:
+        say(text)
+
+
+def _inline(rt: Runtime, sweep: Sweep, order: Order, *, json_: bool) -> None:
+    with follow_run() as told:
+        run = run_inline(rt, SWEEPS, sweep, order, told)
+    _say_ignored(run, order)
+    finish(rt, run, json_=json_)
+
+
+def _dispatch(rt: Runtime, sweep: Sweep, order: Order, *, wait: bool, timeout: timedelta | None, json_: bool) -> None:
+    if rt.settings.broker_url is None:
+        raise SettingsError(NO_BROKER)
+    found = dispatch(rt, sweep, _bell(rt), order)
+    run = found.run or _open_run(rt, sweep)
+    if found.outcome is Outcome.NO_BROKER:
+        raise BrokerError(f"{found.why}; the batches are due, and beat rings for them again")
+    _say_ignored(run, order)
+    if wait:
+        if not json_:
+            note(f"run {run.run_id}")
+        with follow_run() as told:
+            run = watch(rt, run.run_id, told, timeout, give_up=rt.settings.sweep_max_lag_give_up)
+        finish(rt, run, json_=json_)
+        return
+    _report(rt, found, run, json_=json_)
+
+
+def _bell(rt: Runtime) -> Bell:
+    """Raises BrokerError where the broker does not answer: better now than after the run was opened."""
+    from pushops.tasks import bell  # noqa: PLC0415  (Celery takes half a second to import, and only this needs it)
+
+    found = bell(rt)
+    if found.depth() is None:
+        raise BrokerError("expected the broker that PUSHOPS_BROKER_URL names to answer, it does not")
+    return found
+
+
+def _open_run(rt: Runtime, sweep: Sweep) -> RunRow:
+    """The latest run, where another dispatcher held it in the moment that we looked."""
+    with rt.db.transaction() as tx:
+        return store.open_run_of(tx, sweep.name) or store.recent_runs(tx, sweep.name, 1)[0]
+
+
+def _say_ignored(run: RunRow, order: Order) -> None:
+    """A run that was joined keeps what it was opened with."""
+    if order.row_limit is not None and run.row_limit != order.row_limit:
+        note(f"joined run {short(run.run_id)}, which is open already: --limit does not apply to it")
+    if order.force and not run.force:
+        note(f"joined run {short(run.run_id)}, which is open already: --force does not apply to it")
+
+
+def _report(rt: Runtime, found: Dispatched, run: RunRow, *, json_: bool) -> None:
+    run, done = service.show_run(rt, run.run_id)
+    held = run.closed_at is None and (found.outcome is Outcome.HELD or run.state in ("pausing", "paused"))
+    if json_:
+        fields = {"outcome": found.outcome, "why": found.why, "opened": found.opened, "batches": found.batches}
+        print_json({**as_json(run, done), "dispatch": fields, "exit_code": int(Exit.HELD if held else Exit.DONE)})
+    else:
+        say(f"run {run.run_id}: {state_of(run)}, {'opened' if found.opened else 'joined'}, {found.batches:,} batches")
+    if held:
+        raise typer.Exit(Exit.HELD)
+
+
+def _about(rt: Runtime, sweep: Sweep) -> dict[str, Any]:
+    with rt.db.transaction() as tx:
+        control, run = store.control(tx, sweep.name), store.open_run_of(tx, sweep.name)
+        apart = history.held_count(tx, sweep.name)
+    paused = control is not None and control.paused_at is not None
+    state = f"paused: {control.paused_why}" if control and paused else state_of(run) if run else "idle"
+    return {
+        "name": sweep.name,
+        "meaning": sweep.meaning,
+        "windows": runs.windows_of(rt.settings, sweep),
+        "state": state + (f", {apart} set apart" if apart else ""),
+        "paused": paused,
+        "open_run": run.run_id if run else None,
+        "quarantined": apart,
+        "batch_rows": (control.batch_rows if control else None) or rt.settings.sweep_batch_rows,
+        "last_look": control.dispatched_at if control else None,
+        "last_done": control.succeeded_at if control else None,
+    }
+
+
+def _day(when: datetime | None) -> str:
+    return "never" if when is None else f"{when.astimezone(UTC):%m-%d %H:%M}Z"
+
+
+def _windows(windows: dict[str, timedelta], between: str = ", ") -> str:
+    if len(windows) == 1:
+        return format_duration(next(iter(windows.values())))
+    return between.join(f"{name} {format_duration(value)}" for name, value in windows.items())
+
+
+def _show(found: Preview, *, json_: bool) -> None:
+    if json_:
+        print_json(found)
+        return
+    print_fields(
+        {
+            "sweep": found.sweep,
+            "meaning": found.meaning,
+            "rows eligible": found.unknown if found.eligible is None else found.eligible,
+            "of table rows": found.table_rows,
+            "oldest": found.oldest,
+            "sample": found.sample,
+            "cut-offs": [
+                f"{name}: {when:%Y-%m-%d %H:%M:%S%z} ({format_duration(found.windows[name])} ago)"
+                for name, when in found.cutoffs.items()
+            ],
+            "batches": _batches(found),
+            "time": None if found.eta is None else f"about {duration(found.eta)}, judged by {_judged(found)}",
+            "set apart": found.quarantined,
+            "open run": str(found.open_run) if found.open_run else None,
+            "valves": [f"{r.state:<7} {r.valve}{f': {r.reason}' if r.reason else ''}" for r in found.readings],
+        }
+    )
+
+
+def _batches(found: Preview) -> str | None:
+    if found.batches is None:
+        return None
+    return f"{found.batches:,} of {found.batch_rows:,} rows, along the {found.walk}"
+
+
+def _judged(found: Preview) -> str:
+    where = "the last runs" if found.pace_from == "last runs" else "the settings"
+    return f"{where} ({found.rows_per_s:,.0f} rows/s)"
