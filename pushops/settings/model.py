@@ -150,8 +150,8 @@ class Settings(BaseSettings):
     @property
     def current_seal_version(self) -> int | None:
         """The version that seals; with one key there is nothing to choose."""
-        only = int(next(iter(self.seal_keys))) if len(self.seal_keys) == 1 else None
-        return self.seal_key_version or only
+        numbers = [int(version) for version in self.seal_keys if version.isdecimal()]
+        return self.seal_key_version or (numbers[0] if len(self.seal_keys) == len(numbers) == 1 else None)
 
     def window(self, name: str) -> timedelta:
         """A retention window as it is in force: scaled by the cadence where it follows the sender."""
