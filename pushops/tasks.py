@@ -44,6 +44,33 @@ def current_runtime() -> Runtime:
     return _opened[pid]
 
 
+@signals.celeryd_init.connect
+def _check_worker(instance: Any = None, **_: object) -> None:  # noqa: ANN401  (Celery's worker)
+    if getattr(instance, "app", None) is app:
+        _refuse_without_urls("worker")
+
+
+@signals.beat_init.connect
+def _check_beat(sender: Any = None, **_: object) -> None:  # noqa: ANN401  (Celery's beat)
+    if getattr(sender, "app", None) is app:
+        _refuse_without_urls("beat")
+
+
+def _refuse_without_urls(what: str) -> None:
+    """End a worker or a beat that would work for nobody, or for a database and a broker that are not each other's.
+
+    A broker that the application's own Celery configuration names counts as set.
+    """
+    found = {
+        "PUSHOPS_DATABASE_URL": settings_or_sandbox().database_url,
+        "PUSHOPS_BROKER_URL": app.conf.broker_url,
+    }
+    missing = [name for name, value in found.items() if not value]
+    if missing:
+        hint = "or start one to try: pushops sandbox up" if len(missing) == len(found) else "a sandbox never stands in for one of the two"
+        raise SystemExit(f"pushops: expected {' and '.join(missing)} to be set for a {what} ({hint})")
+
+
 @signals.worker_process_shutdown.connect
 def _close(**_: object) -> None:
     opened = _opened.pop(os.getpid(), None)
