@@ -1,0 +1,1 @@
+"""``make demo``: the nightly purge as a story, on servers of its own. `story.py` tells it in order."""

@@ -1,0 +1,53 @@
+"""``python -m pushops.demo``: the last line of stdout is a JSON object, the exit code is 0 only if it says ok."""
+
+import argparse
+import json
+import signal
+import sys
+from types import FrameType
+
+from pushops.demo.stage import Scale
+from pushops.demo.story import tell
+from pushops.demo.telling import Teller
+from pushops.errors import PushopsError
+
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    scale, teller = _parse(arguments), Teller()
+    try:
+        verdict = tell(scale, teller)
+    except PushopsError as error:
+        teller.warn(f"the demo could not be told to its end: {error}")
+        return _end({"ok": False, "error": error.label}, 1)
+    except KeyboardInterrupt:
+        return _end({"ok": False, "error": "interrupted"}, INTERRUPTED)
+    return _end(verdict.summary(), 0 if verdict.ok else 1)
+
+
+def _parse(arguments: list[str] | None) -> Scale:
+    parser = argparse.ArgumentParser(prog="python -m pushops.demo", description="The nightly purge, as a story.")
+    parser.add_argument("--tombstones", type=int, default=Scale.tombstones, help="rows to purge (%(default)s)")
+    parser.add_argument("--live", type=int, default=Scale.live, help="rows to leave alone (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=Scale.seconds, help="length of the purge (%(default)s)")
+    found = parser.parse_args(arguments)
+    if found.tombstones < Scale.FEWEST or found.live < 1 or found.seconds <= 0:
+        parser.error(f"expected at least {Scale.FEWEST} tombstones, one live row and a positive number of seconds")
+    return Scale(found.tombstones, found.live, found.seconds)
+
+
+def _end(summary: dict[str, object], code: int) -> int:
+    sys.stdout.flush()
+    print(json.dumps(summary), flush=True)
+    return code
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

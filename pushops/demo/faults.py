@@ -1,0 +1,114 @@
+"""The trouble: a message that is delivered twice, and a worker that is killed in the middle of a transaction."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from celery import Celery
+
+from pushops.demo import store
+from pushops.demo.crew import Crew
+from pushops.errors import PushopsError
+from pushops.runtime import Runtime
+
+LOOK_EVERY: Final = 0.002  # a batch takes some hundredths of a second
+HELD_WITHIN: Final = 1.0
+GONE_WITHIN: Final = 10.0
+
+
+@dataclass
+class Trouble:
+    """Makes trouble for one run from a thread of its own, and remembers what it did."""
+
+    rt: Runtime
+    crew: Crew
+    run_id: UUID
+    killed: list[UUID] = field(default_factory=list)
+    doubled: UUID | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def brewing(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._make, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join(timeout=30)
+
+    @property
+    def made(self) -> str:
+        doubled = "a message delivered twice" if self.doubled else ""
+        killed = "a worker killed in mid-transaction" if self.killed else ""
+        return ", ".join(filter(None, (doubled, killed)))
+
+    def _make(self) -> None:
+        while not self._over.is_set() and not (self.doubled and self.killed):
+            with suppress(PushopsError):  # a database in distress is looked at again
+                if self.doubled is None:
+                    self._deliver_again()
+                else:
+                    self._try_to_kill()
+            time.sleep(LOOK_EVERY)
+
+    def _deliver_again(self) -> None:
+        """Send the run's first message once more, when its batch has long been done."""
+        with self.rt.db.transaction() as tx:
+            batch = store.first_done(tx, self.run_id)
+        if batch is not None:
+            send_batches(self.rt, self.run_id, batch)
+            self.doubled = batch
+
+    def _try_to_kill(self) -> None:
+        """Freeze a worker that has a batch in hand; if that left a transaction open, it never wakes up again."""
+        with self.rt.db.transaction() as tx:
+            found = store.in_hand(tx, self.run_id)
+        if found is None or not any(worker.owns(found.pid) for worker in self.crew.workers):
+            return
+        with suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGSTOP)
+            try:
+                backend = self._left_open(found.batch_id)
+                if backend is not None:
+                    os.kill(found.pid, signal.SIGKILL)
+                    if self._within(GONE_WITHIN, lambda: not self._connected(backend)):
+                        self.killed.append(found.batch_id)
+            finally:
+                os.kill(found.pid, signal.SIGCONT)
+
+    def _left_open(self, batch_id: UUID) -> int | None:
+        backends: list[int] = []
+
+        def look() -> bool:
+            with self.rt.db.transaction() as tx:
+                backend = store.held_open(tx, batch_id)
+            backends.extend([backend] if backend is not None else [])
+            return bool(backends)
+
+        return backends[0] if self._within(HELD_WITHIN, look) else None
+
+    def _connected(self, backend: int) -> bool:
+        with self.rt.db.transaction() as tx:
+            return store.connected(tx, backend)
+
+    @staticmethod
+    def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + seconds
+        while not (found := condition()) and time.monotonic() < deadline:
+            time.sleep(10 * LOOK_EVERY)
+        return found
+
+
+def send_batches(rt: Runtime, run_id: UUID, batch_id: UUID) -> None:
+    """The message that the dispatcher sent, word for word, from a producer that knows nothing of pushops."""
+    url = rt.settings.broker_url
+    assert url is not None  # noqa: S101  (the stage set it)
+    with Celery(broker=url.get_secret_value(), set_as_current=False) as producer:
+        producer.send_task("pushops.sweep_batches", [str(run_id), [str(batch_id)]], queue=rt.settings.queue)
