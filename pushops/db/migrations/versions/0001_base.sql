@@ -10,7 +10,7 @@ BEGIN
   ELSE
     CREATE FUNCTION {schema}.new_id() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $fn$
       SELECT encode(
-        substring(int8send((extract(epoch FROM t) * 1000)::bigint) FROM 3)
+        substring(int8send(floor(extract(epoch FROM t) * 1000)::bigint) FROM 3)  -- a cast alone rounds up
         || set_byte(
              set_byte(substring(uuid_send(gen_random_uuid()) FROM 7 FOR 10), 0,
                       112 + ((extract(microseconds FROM t)::bigint % 1000) * 4096 / 1000 / 256)::int),
