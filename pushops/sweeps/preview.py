@@ -167,7 +167,7 @@ def _count(rt: Runtime, sweep: Sweep, values: Mapping[str, object]) -> tuple[Siz
     try:
         with _looking(rt) as tx:
             rows = runs.count_rows(tx, sweep, facts)
-            return Size(int(tx.scalar(sql.eligible(sweep, limited=False), values)), rows, facts), None
+            return Size(int(tx.scalar(sql.eligible(sweep), values)), rows, facts), None
     except StatementTimeoutError:
         return Size(None, None, facts), f"counting took longer than {runs.COUNT_TIMEOUT.total_seconds():.0f} s"
 

@@ -14,7 +14,7 @@ from pushops.settings import Settings
 from pushops.sweeps import plan, sql, store
 from pushops.sweeps.store import NewBatch, RunRow, TableFacts
 from pushops.sweeps.sweep import Sweep, Walk
-from pushops.sweeps.valves import SHARE_FROM, Reading
+from pushops.sweeps.valves import Reading
 
 COUNT_TIMEOUT: Final = timedelta(seconds=20)  # once a run; without an answer the brake does not know, and holds
 EXACT_BLOCKS: Final = 20_000  # tables under 160 MB are counted, larger ones are what analyze says they are
@@ -64,7 +64,7 @@ def open_or_join(
             found = None
     if found is not None:
         return found, False
-    size = measure(rt, sweep, windows, brake=not force)
+    size = measure(rt, sweep, windows)
     return _open(rt, sweep, windows, size, started_by=started_by, force=force, row_limit=row_limit)
 
 
@@ -134,17 +134,15 @@ def walk_for(settings: Settings, sweep: Sweep, size: Size, row_limit: int | None
     return plan.choose_walk(size.eligible, size.facts)
 
 
-def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, brake: bool) -> Size:
-    """Count the table and what is meant, the latter no further than a decision needs."""
+def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta]) -> Size:
+    """Count the table and what is meant, to the end: the share's limit may be raised while the run waits."""
     with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
         facts = facts_of(tx, sweep)
     try:
         with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
             rows = count_rows(tx, sweep, facts)
-            share = rt.settings.sweep_max_share if brake and sweep.brake else 1.0
-            limit = max(int(rows * share), round(facts.blocks * plan.BLOCKS_FROM), SHARE_FROM) + 1
             values = {name: tx.now - window for name, window in windows.items()} | sql.floors(sweep)
-            eligible = int(tx.scalar(sql.eligible(sweep, limited=True), values | {"limit": limit}))
+            eligible = int(tx.scalar(sql.eligible(sweep), values))
     except StatementTimeoutError:
         return Size(None, None, facts)
     return Size(eligible, rows, facts)

@@ -143,10 +143,9 @@ def middle(sweep: Sweep, walk: Walk, clause: str) -> LiteralString:
     )
 
 
-def eligible(sweep: Sweep, *, limited: bool) -> LiteralString:
-    """How many rows are meant, counted up to a limit: enough to know whether it is too large a share."""
-    inner = f"SELECT 1 FROM {sweep.table} WHERE {predicate(sweep)}" + (" LIMIT %(limit)s::bigint" if limited else "")
-    return literal(f"SELECT count(*) FROM ({inner}) AS meant")
+def eligible(sweep: Sweep) -> LiteralString:
+    """How many rows are meant."""
+    return literal(f"SELECT count(*) FROM {sweep.table} WHERE {predicate(sweep)}")
 
 
 def oldest(sweep: Sweep) -> LiteralString:
