@@ -47,11 +47,12 @@ SELECT count(*) FILTER (WHERE kind = 'replica')::int AS replicas,
        coalesce((SELECT name FROM behind WHERE bytes IS NOT NULL ORDER BY bytes DESC LIMIT 1), '') AS worst
   FROM behind"""
 
+# A transaction that wrote holds vacuum back by its own id, snapshot or not.
 OLDEST_SNAPSHOT: Final[LiteralString] = """
 WITH held AS (
   SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds, 'session ' || pid AS owner
     FROM pg_stat_activity
-   WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+   WHERE coalesce(backend_xid, backend_xmin) IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
      AND backend_type = 'client backend'
   UNION ALL
   SELECT extract(epoch FROM clock_timestamp() - prepared)::float8, 'prepared transaction' FROM pg_prepared_xacts)
