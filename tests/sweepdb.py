@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from hashlib import sha256
@@ -11,6 +12,8 @@ from uuid import UUID
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
 
 from pushops.retention.policies import SWEEPS
 from pushops.runtime import Runtime, open_runtime
@@ -186,3 +189,54 @@ def wait_blocked(pg: Conn, pid: int) -> None:
     """Wait until the backend waits for a lock of somebody else."""
     query = "SELECT cardinality(pg_blocking_pids(%(pid)s::int)) > 0"
     wait_until(lambda: scalar(pg, query, pid=pid), expected=f"backend {pid} to be blocked")
+
+
+# A batch that stops where a test wants it: every transaction that fires the trigger waits until the gate is open.
+_GATE: Final = """
+CREATE TABLE IF NOT EXISTS gate (open boolean NOT NULL);
+INSERT INTO gate VALUES (false);
+CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE NOT (SELECT open FROM pushops.gate) LOOP PERFORM pg_sleep(0.005); END LOOP;
+  RETURN NULL;
+END $$;
+"""
+
+
+def close_gate(pg: Conn, event: str = "AFTER DELETE", table: str = "push_subscription") -> None:
+    """Let each statement of that kind on the table wait until ``open_gate``, in the middle of its transaction."""
+    pg.execute(_GATE)
+    pg.execute(f"CREATE TRIGGER gate {event} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION wait_at_gate()".encode())
+
+
+def open_gate(pg: Conn) -> None:
+    pg.execute("UPDATE gate SET open = true")
+
+
+def wait_at_gate(pg: Conn, waiting: int = 1) -> None:
+    """Wait until so many transactions stand at the gate."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+    wait_until(lambda: scalar(pg, query) >= waiting, expected=f"{waiting} transaction(s) at the gate")
+
+
+@contextmanager
+def in_background(call: Callable[[], Any]) -> Iterator[Future[Any]]:
+    """Run a call beside the block; what it returned or raised is in the future, which is awaited at the end."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call)
+        yield future
+        future.result(PATIENCE)
+
+
+def make_role(pg: Conn, name: str) -> None:
+    """A role that may do what a worker does and sees no other role's activity."""
+    pg.execute(f"DO $$ BEGIN CREATE ROLE {name} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$".encode())
+    pg.execute(f"GRANT USAGE ON SCHEMA pushops TO {name}".encode())
+    pg.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pushops TO {name}".encode())
+
+
+def settings_for(settings: Settings, role: str) -> Settings:
+    """The same settings, as another role."""
+    assert settings.database_url is not None
+    url = make_conninfo(settings.database_url.get_secret_value(), user=role)
+    return settings.model_copy(update={"database_url": SecretStr(url)})
