@@ -67,7 +67,8 @@ def _refuse_without_urls(what: str) -> None:
     }
     missing = [name for name, value in found.items() if not value]
     if missing:
-        hint = "or start one to try: pushops sandbox up" if len(missing) == len(found) else "a sandbox never stands in for one of the two"
+        one = "a sandbox never stands in for one of the two"
+        hint = one if len(missing) == 1 else "or a sandbox that is up: pushops sandbox up"
         raise SystemExit(f"pushops: expected {' and '.join(missing)} to be set for a {what} ({hint})")
 
 

@@ -114,6 +114,14 @@ def save_many(
         yield from (each if isinstance(each, Rejected) else saved[each.row.endpoint_hash] for each in found)
 
 
+def check_many(rt: Runtime, candidates: Iterable[Candidate]) -> Iterator[Rejected | None]:
+    """What ``save_many`` would refuse, in order, None for the rest; nothing is read from the database or written."""
+    chain = keychain(rt.settings)
+    for candidate in candidates:
+        found = _prepare_candidate(chain, candidate)
+        yield found if isinstance(found, Rejected) else None
+
+
 def prepare(chain: Keychain, subscription: object, application_server_key: object, attributes: Attributes) -> Prepared:
     """Everything that needs no database: checked, sealed and marked with its key; raises RejectionError."""
     new = parse(subscription, chain.rules, application_server_key)
