@@ -53,8 +53,6 @@ worker_max_tasks_per_child = 10_000
 worker_hijack_root_logger = False
 # Events go to stderr as they are, one JSON object a line; Celery would put its own prefix and level before each.
 worker_redirect_stdouts = False
-# Events go to stderr as they are, one JSON object a line; Celery would put its own prefix and level before each.
-worker_redirect_stdouts = False
 
 # When: UTC, so that no night has 23 or 25 hours. Late or twice is harmless: the tables say what is left to do.
 timezone = "UTC"
