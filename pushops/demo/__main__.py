@@ -4,18 +4,20 @@ import argparse
 import json
 import signal
 import sys
+import traceback
 from types import FrameType
+from typing import Final
 
-from pushops.demo.stage import Scale
+from pushops.demo.stage import SIGNALS, Scale
 from pushops.demo.story import tell
 from pushops.demo.telling import Teller
 from pushops.errors import PushopsError
 
-INTERRUPTED = 130
+INTERRUPTED: Final = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, _interrupt)
     scale, teller = _parse(arguments), Teller()
     try:
@@ -24,7 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
         teller.warn(f"the demo could not be told to its end: {error}")
         return _end({"ok": False, "error": error.label}, 1)
     except KeyboardInterrupt:
+        teller.warn("interrupted; servers, workers and files are gone")
         return _end({"ok": False, "error": "interrupted"}, INTERRUPTED)
+    except Exception as error:  # noqa: BLE001  (the last line is JSON whatever happens)
+        teller.warn(traceback.format_exc())
+        return _end({"ok": False, "error": type(error).__name__}, 1)
     return _end(verdict.summary(), 0 if verdict.ok else 1)
 
 
@@ -46,6 +52,9 @@ def _end(summary: dict[str, object], code: int) -> int:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Once: whoever asks again waits for the cleaning up."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

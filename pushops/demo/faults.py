@@ -59,7 +59,7 @@ class Trouble:
             time.sleep(LOOK_EVERY)
 
     def _deliver_again(self) -> None:
-        """Send the run's first message once more, when its batch has long been done."""
+        """Send the first batch's message once more, now that the batch is done."""
         with self.rt.db.transaction() as tx:
             batch = store.first_done(tx, self.run_id)
         if batch is not None:

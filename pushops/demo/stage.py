@@ -19,6 +19,7 @@ from pushops.subscriptions.keys import generate_log_key, generate_seal_key, gene
 
 # Nothing of the caller's environment may steer the story, least of all a PUSHOPS_DATABASE_URL.
 FOREIGN: Final = ("PUSHOPS_", "PG", "CELERY_", "SENTRY_")
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHORTEST_LEASE: Final = timedelta(seconds=5)  # the settings allow no less
 
 # How an installation changes when things happen: a celeryconfig of its own that begins with the defaults.
@@ -116,12 +117,11 @@ def our_settings(info: SandboxInfo, scale: Scale) -> dict[str, str]:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Clean up without being stopped half-way by somebody who is in a hurry."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    before = [signal.signal(number, signal.SIG_IGN) for number in SIGNALS]
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
 
 

@@ -47,7 +47,7 @@ SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %(pid)s::int)"""
 
 FIRST_DONE: Final[LiteralString] = """
 SELECT batch_id FROM {schema}.sweep_batch
- WHERE run_id = %(run_id)s::uuid AND seq = 1 AND state = 'done'"""
+ WHERE run_id = %(run_id)s::uuid AND state = 'done' ORDER BY seq LIMIT 1"""
 
 ROWS: Final[LiteralString] = """
 SELECT id, state, deleted_at IS NOT NULL AS deleted,
