@@ -343,7 +343,7 @@ def slot(pg: Conn) -> Iterator[str]:
 
 def test_a_slot_that_was_never_connected_is_no_lag(settings: Settings, pg: Conn, slot: str) -> None:
     pg.execute("SELECT pg_create_physical_replication_slot(%s)", [slot])
-    pg.execute("SELECT pg_logical_emit_message(false, 'test', repeat('x', 200000))")
+    pg.execute("SELECT pg_logical_emit_message(true, 'test', repeat('x', 200000))")
     with opened(settings, sweep_max_lag_bytes=100_000) as rt:
         assert gauge.read_lag(rt).open
 
@@ -351,7 +351,7 @@ def test_a_slot_that_was_never_connected_is_no_lag(settings: Settings, pg: Conn,
 def test_an_inactive_slot_that_retains_wal_holds_for_any_role(settings: Settings, pg: Conn, slot: str) -> None:
     """C19: pg_stat_replication is empty, and the disk fills up all the same."""
     pg.execute("SELECT pg_create_physical_replication_slot(%s, true)", [slot])
-    pg.execute("SELECT pg_logical_emit_message(false, 'test', repeat('x', 200000))")
+    pg.execute("SELECT pg_logical_emit_message(true, 'test', repeat('x', 200000))")
     make_role(pg, "plain")
     for found in (settings, settings_for(settings, "plain")):
         with opened(found, sweep_max_lag_bytes=100_000) as rt:
