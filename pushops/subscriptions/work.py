@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from psycopg import Connection
@@ -16,6 +17,8 @@ Conn = Connection[Any]
 
 ATTEMPTS: Final = 6  # with the pauses between, under a second: nobody at a browser waits longer
 _PAUSE: Final = 0.02
+# Twice PostgreSQL's deadlock_timeout: with a shorter one a deadlock would look like a queue and not be done again.
+_LOCK_TIMEOUT: Final = timedelta(seconds=2)
 
 
 def in_transaction(rt: Runtime, conn: Conn | None, work: Callable[[Tx], Result]) -> Result:
@@ -35,5 +38,5 @@ def in_transaction(rt: Runtime, conn: Conn | None, work: Callable[[Tx], Result])
 
 
 def _once(rt: Runtime, work: Callable[[Tx], Result]) -> Result:
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(lock_timeout=max(rt.settings.lock_timeout, _LOCK_TIMEOUT)) as tx:
         return work(tx)
