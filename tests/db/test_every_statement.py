@@ -41,7 +41,7 @@ def sweep_statements() -> Iterator[Named]:
     held = Held(["x"], [HeldPage(None, ["x"] * 2)])
     for sweep in SWEEPS.values():
         yield f"{sweep.name}.page_ends", sql.page_ends(sweep, has_cursor=True)
-        yield f"{sweep.name}.eligible", sql.eligible(sweep, limited=True)
+        yield f"{sweep.name}.eligible", sql.eligible(sweep)
         yield f"{sweep.name}.oldest", sql.oldest(sweep)
         for walk in (Walk.INDEX, Walk.BLOCKS) if sweep.blocks else (Walk.INDEX,):
             clause = sql.page_clause(sweep, walk, has_lo=True, held=Held() if walk is Walk.BLOCKS else held)
