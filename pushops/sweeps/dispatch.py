@@ -91,9 +91,11 @@ def _dispatch(rt: Runtime, sweep: Sweep, bell: Bell | None, order: Order) -> Dis
         store.note_dispatch(tx, sweep.name)
         if order.granting:
             store.grant_budget(tx, run.run_id, timedelta(milliseconds=rt.settings.sweep_budget_ms))
-    run = runs.conclude(rt, sweep, run.run_id)
+    joined, run = run, runs.conclude(rt, sweep, run.run_id)
     if run is None or run.state != "running":
-        return Dispatched(Outcome.SKIPPED, run, opened, why=run.state if run else "another dispatcher is at it")
+        return Dispatched(
+            Outcome.SKIPPED, run or joined, opened, why=run.state if run else "another dispatcher is at it"
+        )
     closed = valves.first_closed(gauge.read(rt, sweep, run))
     if closed is not None:
         runs.hold(rt, run, closed)
