@@ -32,6 +32,7 @@ from pushops.sweeps.sweep import Sweep
 ROOT: Final = Path(__file__).resolve().parent.parent
 DEADLINE: Final = 20.0  # seconds; far above what any wait here takes
 POLL: Final = 0.02
+TENDING: Final = 0.1  # between two looks of a test that does beat's work
 
 # The shortest times that the settings accept, small pages, and a table that may go as a whole.
 QUICK: Final[Mapping[str, Any]] = {
@@ -121,6 +122,16 @@ def tend(rt: Runtime) -> list[Dispatched]:
     return service.tend(rt, SWEEPS, tasks.bell(rt), granting=True)
 
 
+def finish(rt: Runtime, pg: psycopg.Connection[Any], run_id: UUID, timeout: float = DEADLINE) -> None:
+    """Tend as beat does, until the run is closed."""
+
+    def done() -> bool:
+        tend(rt)
+        return closed(pg, run_id)
+
+    wait_until(done, timeout, "the run's end", poll=TENDING)
+
+
 def open_runs(pg: psycopg.Connection[Any]) -> int:
     return count(pg, "SELECT count(*) FROM sweep_run WHERE closed_at IS NULL")
 
@@ -191,12 +202,14 @@ def assert_purged(pg: psycopg.Connection[Any], run_id: UUID, rows: int) -> None:
 # Waiting ---------------------------------------------------------------------------------------------------------
 
 
-def wait_until(condition: Callable[[], Any], timeout: float = DEADLINE, expected: str = "the condition") -> Any:
+def wait_until(
+    condition: Callable[[], Any], timeout: float = DEADLINE, expected: str = "the condition", *, poll: float = POLL
+) -> Any:
     """Poll until the condition is true and return what it returned; AssertionError at the deadline."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
         assert time.monotonic() < deadline, f"expected {expected} within {timeout:g} s"
-        time.sleep(POLL)
+        time.sleep(poll)
     return found
 
 
