@@ -20,7 +20,7 @@ def read(rt: Runtime, sweep: Sweep, run: RunRow) -> list[Reading]:
     return [
         stop,
         valves.decide_pause(control),
-        valves.decide_retention(run, control),
+        valves.decide_retention(run.windows, control),
         valves.decide_share(run, settings.sweep_max_share, braked=sweep.brake),
         valves.decide_budget(run, now),
         read_lag(rt),

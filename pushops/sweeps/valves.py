@@ -101,10 +101,10 @@ def decide_budget(run: RunRow, now: datetime) -> Reading:
     return opened("budget")
 
 
-def decide_retention(run: RunRow, control: ControlRow | None) -> Reading:
+def decide_retention(windows: Mapping[str, float], control: ControlRow | None) -> Reading:
     """A window shorter than the last one known takes rows that yesterday were kept: somebody must say so first."""
     known: Mapping[str, float] = control.acknowledged if control else {}
-    for name, seconds in sorted(run.windows.items()):
+    for name, seconds in sorted(windows.items()):
         if name in known and seconds < known[name]:
             before, after = (format_duration(timedelta(seconds=value)) for value in (known[name], seconds))
             return hold("retention", f"window {name} shortened from {before} to {after}: pushops sweep acknowledge")
