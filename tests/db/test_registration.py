@@ -248,7 +248,7 @@ def test_a_refusal_survives_pickling() -> None:
 @pytest.mark.parametrize(
     "given",
     [{"user_id": "a\0b"}, {"user_id": ""}, {"user_id": 42}, {"user_id": "\ud800"}, {"user_id": "x" * 513},
-     {"origin": "\0"}, {"tags": "abc"}, {"tags": ["a\0"]}, {"tags": [None]}, {"tags": map(str, range(101))},
+     {"origin": "\0"}, {"tags": "abc"}, {"tags": ["a\0"]}, {"tags": [None]}, {"tags": tuple(map(str, range(101)))},
      {"user_agent": b"UA"}, {"locale": 7}],
     ids=repr,
 )  # fmt: skip

@@ -491,6 +491,7 @@ def test_an_application_server_key_is_understood_in_every_form(value: object) ->
         (7, "not_a_string"),
         (list(POINT), "not_a_string"),
     ],
+    ids=["empty", "short text", "short bytes", "off the curve", "mixed", "no base64", "number", "list"],
 )
 def test_what_is_no_application_server_key_is_refused(value: object, reason: str) -> None:
     result = parse_application_server_key(value)
