@@ -32,7 +32,7 @@ class ValkeyServer:
         """`program` is an installed Valkey or Redis server; None means the wheel's."""
         self.folder = folder.resolve()
         self.options = dict(options)
-        self.program = program.resolve() if program else None
+        self.program = program
         self.account = server_account()
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
@@ -91,7 +91,7 @@ class ValkeyServer:
 
     @property
     def _name(self) -> str:
-        return self.program.name if self.program else "valkey-server"
+        return self.program.resolve().name if self.program else "valkey-server"
 
     @property
     def _marker(self) -> str:

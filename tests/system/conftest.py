@@ -1,5 +1,6 @@
 """The shared fixtures, on Debian's servers: PostgreSQL 15 and Redis 7. `tests/system/run` installs them."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,8 @@ from tests.conftest import FAST
 
 POSTGRES: Final = Path("/usr/lib/postgresql/15/bin")
 REDIS: Final = Path("/usr/bin/redis-server")
+# As it was before the tests' own clean-up: pip may need the machine's proxy and certificates.
+ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith(("PUSHOPS_", "PG"))}
 
 
 @pytest.fixture(scope="session")
