@@ -191,20 +191,22 @@ def wait_blocked(pg: Conn, pid: int) -> None:
     wait_until(lambda: scalar(pg, query, pid=pid), expected=f"backend {pid} to be blocked")
 
 
-# A batch that stops where a test wants it: every transaction that fires the trigger waits until the gate is open.
+# A batch that stops where a test wants it: the first transaction that fires the trigger waits until the gate is open.
 _GATE: Final = """
 CREATE TABLE IF NOT EXISTS gate (open boolean NOT NULL);
 INSERT INTO gate VALUES (false);
 CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  WHILE NOT (SELECT open FROM pushops.gate) LOOP PERFORM pg_sleep(0.005); END LOOP;
+  IF pg_try_advisory_xact_lock(4711) THEN
+    WHILE NOT (SELECT open FROM pushops.gate) LOOP PERFORM pg_sleep(0.005); END LOOP;
+  END IF;
   RETURN NULL;
 END $$;
 """
 
 
 def close_gate(pg: Conn, event: str = "AFTER DELETE", table: str = "push_subscription") -> None:
-    """Let each statement of that kind on the table wait until ``open_gate``, in the middle of its transaction."""
+    """Let the first transaction with such a statement wait in its middle until ``open_gate``; others pass by it."""
     pg.execute(_GATE)
     pg.execute(f"CREATE TRIGGER gate {event} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION wait_at_gate()".encode())
 
@@ -213,10 +215,31 @@ def open_gate(pg: Conn) -> None:
     pg.execute("UPDATE gate SET open = true")
 
 
-def wait_at_gate(pg: Conn, waiting: int = 1) -> None:
-    """Wait until so many transactions stand at the gate."""
+def wait_at_gate(pg: Conn) -> None:
+    """Wait until a transaction stands at the gate."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
-    wait_until(lambda: scalar(pg, query) >= waiting, expected=f"{waiting} transaction(s) at the gate")
+    wait_until(lambda: scalar(pg, query), expected="a transaction at the gate")
+
+
+# The upsert of a registration, reduced to what a sweep can collide with.
+_REGISTER: Final = """
+INSERT INTO push_subscription AS s (endpoint_hash, endpoint, push_service, p256dh, auth_sealed, auth_key_version)
+SELECT h, 'https://push.example/again', 'test', repeat('q', 87), '\\x02', 1
+  FROM unnest(%(hashes)s::bytea[]) AS h ORDER BY h
+ON CONFLICT (endpoint_hash) DO UPDATE
+   SET endpoint = EXCLUDED.endpoint, p256dh = EXCLUDED.p256dh, auth_sealed = EXCLUDED.auth_sealed, auth_key_version = 1,
+       state = 'pending', registration_no = s.registration_no + 1, registered_at = now(), last_seen_at = now(),
+       revoked_at = NULL, deleted_at = NULL, scrubbed_at = NULL, end_reason = NULL, end_run_id = NULL"""
+
+
+def register(conn: Conn, *hashes: bytes) -> None:
+    """Register endpoints anew in the connection's transaction."""
+    conn.execute(_REGISTER, {"hashes": list(hashes)})
+
+
+def hash_of(pg: Conn, row_id: UUID) -> bytes:
+    found: bytes = scalar(pg, "SELECT endpoint_hash FROM push_subscription WHERE id = %(id)s", id=row_id)
+    return found
 
 
 @contextmanager
