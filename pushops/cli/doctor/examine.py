@@ -36,7 +36,8 @@ def examine() -> list[Finding]:
 
 def _servers(settings: Settings) -> Iterator[Finding]:
     if settings.database_url is None:
-        yield problem("database", "a database", "PUSHOPS_DATABASE_URL is not set", "set it, or start a sandbox: pushops sandbox up")
+        advice = "set it, or start a sandbox: pushops sandbox up"
+        yield problem("database", "a database", "PUSHOPS_DATABASE_URL is not set", advice)
         return
     rt = open_runtime(settings.model_copy(update={"log_level": "error"}))
     try:
