@@ -52,9 +52,6 @@ def _end(summary: dict[str, object], code: int) -> int:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Once: whoever asks again waits for the cleaning up."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Final
 
-from pushops.sandbox import Sandbox, SandboxInfo
+from pushops.sandbox import Sandbox, SandboxInfo, processes
 from pushops.sandbox.account import server_account
 from pushops.sandbox.sandbox import default_folder
 from pushops.settings import Settings, format_duration, load_settings
@@ -20,6 +21,7 @@ from pushops.subscriptions.keys import generate_log_key, generate_seal_key, gene
 # Nothing of the caller's environment may steer the story, least of all a PUSHOPS_DATABASE_URL.
 FOREIGN: Final = ("PUSHOPS_", "PG", "CELERY_", "SENTRY_")
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CLEAN_SECONDS: Final = 30
 SHORTEST_LEASE: Final = timedelta(seconds=5)  # the settings allow no less
 
 # How an installation changes when things happen: a celeryconfig of its own that begins with the defaults.
@@ -91,7 +93,21 @@ def stage(scale: Scale) -> Iterator[Stage]:
             yield Stage(sandbox.folder, info.database_url, info.broker_url)
         finally:
             with undisturbed():
-                sandbox.down()
+                _strike(sandbox)
+
+
+def _strike(sandbox: Sandbox) -> None:
+    """Stop and remove everything. An initdb that was cut off may work on for a moment, so look until it is quiet."""
+
+    def gone() -> bool:
+        try:
+            sandbox.down()
+        except OSError:  # files came or went while they were removed
+            return False
+        shutil.rmtree(sandbox.folder, ignore_errors=True)
+        return not sandbox.folder.exists()
+
+    processes.wait_until(gone, CLEAN_SECONDS, f"{sandbox.folder} to go")
 
 
 def our_settings(info: SandboxInfo, scale: Scale) -> dict[str, str]:
