@@ -29,6 +29,7 @@ class Outcome(StrEnum):
     BUDGET = "budget"  # this dispatcher's own few seconds
     NO_BROKER = "no_broker"  # nobody can be told; what is written stays due
     NO_RUN = "no_run"
+    FAILED = "failed"  # the database said no; the event says how
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,10 @@ def _dispatch(rt: Runtime, sweep: Sweep, bell: Bell | None, order: Order) -> Dis
     if run is None:
         return Dispatched(Outcome.NO_RUN)
     with rt.db.transaction() as tx:
-        store.note_dispatch(tx, sweep.name)
+        # The run before the control row, as who concludes a run takes them: the other way round they deadlock.
         if order.granting:
             store.grant_budget(tx, run.run_id, timedelta(milliseconds=rt.settings.sweep_budget_ms))
+        store.note_dispatch(tx, sweep.name)
     joined, run = run, runs.conclude(rt, sweep, run.run_id)
     if run is None or run.state != "running":
         return Dispatched(

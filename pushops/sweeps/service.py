@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from uuid import UUID
 
-from pushops.errors import NotFoundError
+from pushops.errors import NotFoundError, PushopsError
 from pushops.runtime import Runtime
 from pushops.sweeps import runs, store
-from pushops.sweeps.dispatch import Bell, Dispatched, Order, dispatch
+from pushops.sweeps.dispatch import Bell, Dispatched, Order, Outcome, dispatch
 from pushops.sweeps.store import Progress, Quarantined, RunRow
 from pushops.sweeps.sweep import Sweep
 
@@ -32,7 +32,15 @@ def tend(rt: Runtime, catalog: Mapping[str, Sweep], bell: Bell | None, *, granti
     with rt.db.transaction() as tx:
         open_runs = store.open_runs(tx)
     order = Order(started_by="tend", opening=False, granting=granting)
-    return [dispatch(rt, catalog[run.sweep], bell, order) for run in open_runs if run.sweep in catalog]
+    return [_tend_one(rt, catalog[run.sweep], bell, order, run) for run in open_runs if run.sweep in catalog]
+
+
+def _tend_one(rt: Runtime, sweep: Sweep, bell: Bell | None, order: Order, run: RunRow) -> Dispatched:
+    """What goes wrong with one run is told by its event, and must not keep the others from being looked at."""
+    try:
+        return dispatch(rt, sweep, bell, order)
+    except PushopsError as error:
+        return Dispatched(Outcome.FAILED, run, why=error.label)
 
 
 def continue_run(rt: Runtime, catalog: Mapping[str, Sweep], bell: Bell, run_id: UUID) -> Dispatched | None:
