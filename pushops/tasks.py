@@ -91,10 +91,11 @@ def _count_unknown(name: str = "", **_: object) -> None:
 def dispatch_sweep(name: str) -> None:
     """Look at a sweep: open its run or join it, and ring for its next batches."""
     rt = current_runtime()
-    if name not in SWEEPS:
+    sweep = SWEEPS.get(str(name))
+    if sweep is None:
         rt.events.emit("sweep.unknown_id", task="dispatch_sweep", reason="unknown sweep")
         return
-    service.dispatch(rt, SWEEPS[name], bell(rt), Order(started_by="beat"))
+    service.dispatch(rt, sweep, bell(rt), Order(started_by="beat"))
 
 
 @app.task(name="pushops.sweep_batches")
