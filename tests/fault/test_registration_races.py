@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -15,6 +15,7 @@ from pushops.runtime import Runtime, open_runtime
 from pushops.settings import Settings
 from pushops.subscriptions import service
 from pushops.subscriptions.evidence import Evidence, EvidenceOutcome, Finding
+from pushops.subscriptions.identity import endpoint_hash
 from pushops.subscriptions.registering import Candidate
 from tests import rows
 from tests.browser import new_endpoint, subscribe
@@ -22,6 +23,7 @@ from tests.rows import Pg
 
 DEADLINE = 30
 THREADS = 8
+LOCK: LiteralString = "SELECT 1 FROM pushops.push_subscription WHERE endpoint_hash = %s FOR UPDATE"
 
 
 @pytest.fixture
@@ -256,6 +258,60 @@ def test_two_imports_of_the_same_rows_in_opposite_order_both_finish(wide: Runtim
     )
     assert [len(each) for each in found] == [300, 300]
     assert pg.execute("SELECT count(*), min(registration_no) FROM push_subscription").fetchone() == (300, 2)
+
+
+def two_endpoints(rt: Runtime, pg: Pg) -> tuple[str, str]:
+    """Two stored endpoints, the first with the lower id and the higher hash."""
+    while True:
+        pair = new_endpoint(), new_endpoint()
+        if endpoint_hash(pair[0]) > endpoint_hash(pair[1]):
+            for endpoint in pair:
+                service.save_subscription(rt, subscribe(endpoint), user_id="a")
+            assert rows.row(pg, pair[0])["id"] < rows.row(pg, pair[1])["id"]
+            return pair
+
+
+def test_a_rotation_takes_the_lower_id_first_whichever_is_the_old_one(
+    runtime: Runtime, database_url: str, pg: Pg
+) -> None:
+    """While it waits for the first row it holds nothing that another could wait for."""
+    low, high = two_endpoints(runtime, pg)
+    for old, new in ((high, low), (low, high)):
+        with psycopg.connect(database_url) as conn, threads(1) as pool:
+            conn.execute(LOCK, [endpoint_hash(low)])
+            rotation = pool.submit(service.rotate, runtime, old, subscribe(new))
+            until_blocked(pg, 1, rotation)
+            assert pg.execute(LOCK + " NOWAIT", [endpoint_hash(high)]).fetchone()
+            conn.commit()
+            rotation.result(timeout=DEADLINE)
+
+
+def test_an_import_takes_rows_in_hash_order_whatever_order_they_came_in(
+    runtime: Runtime, database_url: str, pg: Pg
+) -> None:
+    second, first = two_endpoints(runtime, pg)
+    candidates = [Candidate(subscribe(second)), Candidate(subscribe(first))]
+    with psycopg.connect(database_url) as conn, threads(1) as pool:
+        conn.execute(LOCK, [endpoint_hash(first)])
+        imported = pool.submit(lambda: list(service.save_many(runtime, candidates)))
+        until_blocked(pg, 1, imported)
+        assert pg.execute(LOCK + " NOWAIT", [endpoint_hash(second)]).fetchone()
+        conn.commit()
+        assert len(imported.result(timeout=DEADLINE)) == 2
+
+
+def test_registrations_of_a_limited_user_wait_for_each_other(runtime: Runtime, database_url: str, pg: Pg) -> None:
+    """Or both would find room for the last place."""
+    limited = Runtime(runtime.settings.model_copy(update={"max_live_per_user": 1}), runtime.db, None, runtime.events)
+    with psycopg.connect(database_url) as conn, threads(1) as pool:
+        service.save_subscription(limited, subscribe(), user_id="a", conn=conn)
+        second = pool.submit(service.save_subscription, limited, subscribe(), user_id="a")
+        until_blocked(pg, 1, second)
+        assert not second.done()
+        conn.commit()
+        second.result(timeout=DEADLINE)
+    live = "SELECT count(*) FROM push_subscription WHERE user_id = 'a' AND deleted_at IS NULL"
+    assert pg.execute(live).fetchone() == (1,)
 
 
 def test_registrations_of_one_user_at_once_stay_under_the_limit(wide: Runtime, pg: Pg) -> None:
