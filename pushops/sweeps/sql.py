@@ -68,7 +68,7 @@ def page_clause(sweep: Sweep, walk: Walk, *, has_lo: bool, held: "Held") -> str:
     if held.identities:
         parts.append(f"({sweep.identity.expression})::text <> ALL (%(held)s::text[])")
     parts += [
-        f"NOT ({between(columns, has_lo=page.lo is not None, suffix=f'_held{n}_')})"
+        f"({between(sweep.columns(Walk(page.walk)), has_lo=page.lo is not None, suffix=f'_held{n}_')}) IS NOT TRUE"
         for n, page in enumerate(held.pages)
     ]
     return " AND ".join(parts)
@@ -76,10 +76,11 @@ def page_clause(sweep: Sweep, walk: Walk, *, has_lo: bool, held: "Held") -> str:
 
 @dataclass(frozen=True)
 class HeldPage:
-    """A page that killed its workers; nobody looks into it before it is released."""
+    """A page that killed its workers; nobody looks into it before it is released, whichever way they walk."""
 
     lo: list[str] | None
     hi: list[str]
+    walk: str
 
 
 @dataclass(frozen=True)

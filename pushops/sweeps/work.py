@@ -68,7 +68,7 @@ def _with_slot(rt: Runtime, sweep: Sweep, run: RunRow, ids: list[UUID], length: 
         return Worked(Outcome.NO_SLOT)
     try:
         with rt.db.transaction() as tx:
-            held = Held(store.held_identities(tx, sweep.name), store.held_pages(tx, sweep.name, run.walk))
+            held = Held(store.held_identities(tx, sweep.name), store.held_pages(tx, sweep.name))
         return _loop(Shift(rt, sweep, run, held, holder), ids, length)
     finally:
         pause = timedelta(milliseconds=rt.settings.sweep_pause_ms)

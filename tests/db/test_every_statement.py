@@ -38,7 +38,7 @@ Named = tuple[str, str]
 # Functions that yield (name, statement) for SQL put together at run time; the statement may still name {schema}.
 def sweep_statements() -> Iterator[Named]:
     """Whatever the engine runs for each built-in sweep, along the index and along the blocks."""
-    held = Held(["x"], [HeldPage(None, ["x"] * 2)])
+    held = Held(["x"], [HeldPage(None, ["x"] * 2, Walk.INDEX)])
     for sweep in SWEEPS.values():
         yield f"{sweep.name}.page_ends", sql.page_ends(sweep, has_cursor=True)
         yield f"{sweep.name}.eligible", sql.eligible(sweep)

@@ -43,8 +43,8 @@ SELECT identity FROM {schema}.sweep_quarantine
 
 
 HELD_PAGES: Final[LiteralString] = """
-SELECT lo, hi FROM {schema}.sweep_quarantine
- WHERE sweep = %(sweep)s::text AND walk = %(walk)s::text AND released_at IS NULL AND identity IS NULL
+SELECT lo, hi, walk FROM {schema}.sweep_quarantine
+ WHERE sweep = %(sweep)s::text AND released_at IS NULL AND identity IS NULL
  ORDER BY at"""
 
 
@@ -64,8 +64,8 @@ def held_identities(tx: Tx, sweep: str) -> list[str]:
     return tx.scalars(HELD_IDENTITIES, {"sweep": sweep})
 
 
-def held_pages(tx: Tx, sweep: str, walk: str) -> list[HeldPage]:
-    return tx.rows(HELD_PAGES, {"sweep": sweep, "walk": walk}, HeldPage)
+def held_pages(tx: Tx, sweep: str) -> list[HeldPage]:
+    return tx.rows(HELD_PAGES, {"sweep": sweep}, HeldPage)
 
 
 def list_quarantine(tx: Tx, sweep: str | None, *, released: bool, limit: int) -> list[Quarantined]:
