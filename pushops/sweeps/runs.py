@@ -248,7 +248,8 @@ def _revisit_or_close(tx: Tx, run: RunRow) -> None:
 
 
 def _end(tx: Tx, run_id: UUID, state: str, why: str) -> None:
-    store.cancel_batches(tx, run_id)
+    """End a run now. What is in hand loses its claim, and with it its effect: nobody would look after it again."""
+    store.cancel_batches(tx, run_id, in_hand=True)
     store.close_run(tx, run_id, state, why)
 
 

@@ -145,15 +145,17 @@ SELECT b.batch_id, b.lo, b.hi, r.rows_locked AS expected
  WHERE b.run_id = %(run_id)s::uuid AND b.visit = 1 AND r.rows_locked > 0 ORDER BY b.seq"""
 
 
+# In hand with its lease run out is nobody's; in hand otherwise is left to its worker, unless that is meant too.
 CANCEL_BATCHES: Final[LiteralString] = """
 UPDATE {schema}.sweep_batch
    SET state = 'cancelled', claim_token = NULL, claimed_until = NULL, finished_at = clock_timestamp()
- WHERE run_id = %(run_id)s::uuid AND (state = 'due' OR state = 'claimed' AND claimed_until < clock_timestamp())"""
+ WHERE run_id = %(run_id)s::uuid AND (state = 'due' OR state = 'claimed'
+   AND (%(in_hand)s::boolean OR claimed_until < clock_timestamp()))"""
 
 
 def locked_pages(tx: Tx, run_id: UUID) -> list[NewBatch]:
     return tx.rows(LOCKED_PAGES, {"run_id": run_id}, NewBatch)
 
 
-def cancel_batches(tx: Tx, run_id: UUID) -> int:
-    return tx.run(CANCEL_BATCHES, {"run_id": run_id})
+def cancel_batches(tx: Tx, run_id: UUID, *, in_hand: bool = False) -> int:
+    return tx.run(CANCEL_BATCHES, {"run_id": run_id, "in_hand": in_hand})
