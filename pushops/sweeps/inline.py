@@ -72,7 +72,8 @@ def run_inline(rt: Runtime, catalog: Mapping[str, Sweep], sweep: Sweep, order: O
     where its budget is spent, or after SIGINT or SIGTERM (the batch in hand is finished; the next call goes on).
     Workers of a broker may work on the same run.
     """
-    patience = Patience(dict.fromkeys(NEVER_BY_WAITING, timedelta()), rt.settings.sweep_max_lag_give_up + MARGIN)
+    give_up = rt.settings.sweep_max_lag_give_up
+    patience = Patience({**dict.fromkeys(NEVER_BY_WAITING, timedelta()), "lag": give_up + MARGIN}, give_up)
     with stoppable() as stop:
         run_id = _open(rt, sweep, order, stop)
         again = replace(order, opening=False, granting=False)
