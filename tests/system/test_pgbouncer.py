@@ -3,6 +3,7 @@
 import itertools
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -223,7 +224,9 @@ def test_a_purge_by_several_workers_beside_registrations(
 
 def carry(rt: Runtime, run_id: UUID) -> None:
     """Work as a worker does, and dispatch as the tending does, until the run has ended."""
+    deadline = time.monotonic() + sweeping.DEADLINE
     while sweeping.start(rt, opening=False).run is not None:
+        assert time.monotonic() < deadline, "expected the run to end"
         work(rt, SWEEPS, run_id)
 
 

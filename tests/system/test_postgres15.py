@@ -204,7 +204,7 @@ def make_periods(pg: psycopg.Connection[Any], count: int, ended: str) -> None:
         "INSERT INTO subscription_period (endpoint_hash, push_service, began_at, ended_at, end_reason)"
         " SELECT sha256(uuid_send(gen_random_uuid())), 'other', now() - interval '200 days', ended,"
         "        CASE WHEN ended IS NOT NULL THEN 'gone' END"
-        f"  FROM (SELECT ({ended})::timestamptz AS ended FROM generate_series(1, %s)) AS rows",  # type: ignore[arg-type]
+        f"  FROM (SELECT ({ended})::timestamptz AS ended FROM generate_series(1, %s)) AS rows",
         [count],
     )
 
