@@ -20,10 +20,11 @@ SELECT id FROM {schema}.push_subscription
     + """
  ORDER BY id FOR UPDATE"""
 )
+# Two indexes hold a user's rows, the live ones and the tombstones; said in one condition, neither would be used.
 LOCK_USER: Final[LiteralString] = (
     """
 SELECT id FROM {schema}.push_subscription
- WHERE user_id = %(user)s::text AND """
+ WHERE (user_id = %(user)s::text AND deleted_at IS NULL OR user_id = %(user)s::text AND deleted_at IS NOT NULL) AND """
     + _ENDABLE
     + """
  ORDER BY id FOR UPDATE"""
@@ -35,7 +36,7 @@ SELECT id FROM {schema}.push_subscription
                WHERE user_id = %(user)s::text AND deleted_at IS NULL AND send_block IS NULL
                  AND state IN ('pending', 'active')
                ORDER BY last_seen_at DESC, registered_at DESC, id DESC OFFSET %(limit)s::integer)
-   AND user_id = %(user)s::text AND state = ANY(%(sources)s::text[])
+   AND user_id = %(user)s::text AND deleted_at IS NULL AND state = ANY(%(sources)s::text[])
  ORDER BY id FOR UPDATE"""
 
 # The whole soft delete in one statement. The times of an earlier end stay: scrubbing and purging count from them.

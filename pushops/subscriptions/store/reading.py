@@ -29,13 +29,13 @@ LIST: Final[LiteralString] = (
    AND (%(origin)s::text IS NULL OR origin = %(origin)s::text)
  ORDER BY id LIMIT %(limit)s::integer"""
 )
-# A user has few rows, and two indexes on the user hold them: live and ended.
+# Two indexes hold a user's rows, the live ones and the tombstones; said in one condition, neither would be used.
 LIST_USER: Final[LiteralString] = (
     "SELECT "
     + _COLUMNS
     + """
   FROM {schema}.push_subscription
- WHERE user_id = %(user)s::text
+ WHERE (user_id = %(user)s::text AND deleted_at IS NULL OR user_id = %(user)s::text AND deleted_at IS NOT NULL)
    AND id > %(after)s::uuid
    AND (%(state)s::text IS NULL OR state = %(state)s::text)
    AND (%(service)s::text IS NULL OR push_service = %(service)s::text)

@@ -85,8 +85,9 @@ CREATE TABLE {schema}.push_subscription (
 COMMENT ON TABLE {schema}.push_subscription IS 'One row per endpoint, tombstones included; identity is endpoint_hash';
 
 -- Fan-out by user and by service: live rows only, so that tombstones cost a campaign nothing.
+-- By user also the few that are stale or blocked: logging out and unsubscribing must find them.
 CREATE INDEX push_subscription_live_user ON {schema}.push_subscription (user_id, id)
-  WHERE deleted_at IS NULL AND send_block IS NULL AND state IN ('pending', 'active') AND user_id IS NOT NULL;
+  WHERE deleted_at IS NULL AND user_id IS NOT NULL;
 CREATE INDEX push_subscription_live_service ON {schema}.push_subscription (push_service, id)
   WHERE deleted_at IS NULL AND send_block IS NULL AND state IN ('pending', 'active');
 -- One for each sweep, in the order that it walks.
@@ -123,6 +124,7 @@ CREATE TABLE {schema}.subscription_period (
 CREATE UNIQUE INDEX subscription_period_open ON {schema}.subscription_period (endpoint_hash) WHERE ended_at IS NULL;
 CREATE INDEX subscription_period_hash ON {schema}.subscription_period (endpoint_hash, began_at);
 CREATE INDEX subscription_period_user ON {schema}.subscription_period (user_id, began_at) WHERE user_id IS NOT NULL;
+CREATE INDEX subscription_period_began ON {schema}.subscription_period (began_at);
 CREATE INDEX subscription_period_purge ON {schema}.subscription_period (ended_at, period_id) WHERE ended_at IS NOT NULL;
 
 CREATE FUNCTION {schema}.keep_period() RETURNS trigger LANGUAGE plpgsql AS $fn$
