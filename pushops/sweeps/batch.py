@@ -14,7 +14,7 @@ from pushops.runtime import Runtime
 from pushops.sweeps import plan, runs, sql, store
 from pushops.sweeps.sql import Held
 from pushops.sweeps.store import BatchRow, Middle, RunRow
-from pushops.sweeps.sweep import Acting, Batch, Page, Sweep
+from pushops.sweeps.sweep import Batch, Page, Sweep
 
 LOCK_TIMEOUT: Final = timedelta(milliseconds=100)  # the backstop behind FREE: then rows are taken one by one
 RETRIES: Final = 1  # a data error may have been a moment's; the second time the page is cut
@@ -148,14 +148,8 @@ def _act(shift: Shift, row: BatchRow, token: UUID) -> Applied:
     page = Page(batch.batch_id, batch.run_id, shift.run.cutoff_times, rows)
     result = acting.act(shift.rt, page) if rows else None
     with shift.rt.db.transaction() as tx:
-        return _settle_acting(tx, shift, acting, row, token, batch, result)
-
-
-def _settle_acting(
-    tx: Tx, shift: Shift, acting: Acting, row: BatchRow, token: UUID, batch: Batch, result: object
-) -> Applied:
-    done = acting.settle(tx, batch, result) if result is not None else 0
-    return Applied(done, 0, _settle(tx, shift, row, token, done, 0))
+        done = acting.settle(tx, batch, result) if rows else 0
+        return Applied(done, 0, _settle(tx, shift, row, token, done, 0))
 
 
 def _settle(tx: Tx, shift: Shift, row: BatchRow, token: UUID, done: int, locked: int) -> float:
