@@ -18,7 +18,10 @@ from pushops.errors import (
 )
 
 _CONTENDED: Final = (pg.DeadlockDetected, pg.SerializationFailure)
+# A transaction-mode pooler that the settings do not know of: no row is to blame, so none may be set apart for it.
+_UNPREPARED: Final = (pg.InvalidSqlStatementName, pg.DuplicatePreparedStatement)
 _TRANSIENT: Final = (
+    *_UNPREPARED,
     pg.AdminShutdown,
     pg.CrashShutdown,
     pg.CannotConnectNow,
@@ -60,7 +63,8 @@ def describe(error: Exception) -> str:
     diagnosis = error.diag
     where = f" on constraint {diagnosis.constraint_name}" if diagnosis.constraint_name else ""
     table = f" of {diagnosis.schema_name}.{diagnosis.table_name}" if diagnosis.table_name else ""
-    return f"{error.sqlstate} {type(error).__name__}{where}{table}"
+    hint = ": behind a transaction-mode pooler set PUSHOPS_POOLER=true" if isinstance(error, _UNPREPARED) else ""
+    return f"{error.sqlstate} {type(error).__name__}{where}{table}{hint}"
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from pushops.db.errors import classify
 from pushops.db.migrate import current, migrate, pending
 from pushops.errors import PushopsError
 from pushops.retention.policies import SWEEPS
@@ -145,9 +146,12 @@ def test_a_prepared_statement_is_lost_on_the_way(bouncer: Bouncer, database: str
     backends(bouncer, database)
     with (
         psycopg.connect(bouncer.url(database), autocommit=True) as conn,
-        pytest.raises(psycopg.errors.InvalidSqlStatementName),
+        pytest.raises(psycopg.errors.InvalidSqlStatementName) as raised,
     ):
         repeat(conn)
+    error = classify(raised.value)
+    assert error.retryable
+    assert "PUSHOPS_POOLER=true" in str(error)
 
 
 def repeat(conn: psycopg.Connection[Any]) -> None:
