@@ -181,7 +181,7 @@ def _cut_index(tx: Tx, sweep: Sweep, run: RunRow, size: int, pages: int) -> _Ste
     wanted = size * pages
     if run.row_limit is not None:
         wanted = min(wanted, run.row_limit - run.rows_dispatched)
-    tx.run(sql.PLAN_INDEX, {})
+    tx.run(sql.PLAN_PAGES, {})
     values = sql.bounds("cursor", run.cursor) | run.cutoff_times | sql.floors(sweep) | {"rows": wanted, "page": size}
     query = sql.page_ends(sweep, has_cursor=run.cursor is not None)
     ends = tx.rows(query, values, PageEnd) if wanted > 0 else []

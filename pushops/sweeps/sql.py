@@ -19,6 +19,12 @@ FREE: Final = "(xmax = 0 OR age(xmax) > (SELECT age(pg_snapshot_xmin(pg_current_
 PLAN_INDEX: Final[LiteralString] = """
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"""
+# The dispatcher stops after a few pages of many: whatever sorts first would read all that is left, for every step.
+PLAN_PAGES: Final[LiteralString] = """
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_sort', 'off', true), set_config('enable_incremental_sort', 'off', true),
+       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+       set_config('jit', 'off', true)"""
 # Only the range of blocks is left: the partial index would visit the same rows in another, scattered order.
 PLAN_BLOCKS: Final[LiteralString] = """
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true),
