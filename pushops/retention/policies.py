@@ -40,6 +40,7 @@ AGE_EXPIRED: Final = Sweep(
         Window("untried_contact", ("untried_after", "untried_after"), floor=30 * _DAY),
     ),
     effect=store.AGE_EXPIRED,
+    follow_up=store.CLOSE_AGED_PERIODS,
     brake=True,
 )
 SCRUB_TOMBSTONES: Final = Sweep(

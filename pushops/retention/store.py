@@ -35,17 +35,22 @@ AGED_OUT: Final[LiteralString] = """state IN ('pending', 'stale') AND deleted_at
                AND GREATEST(last_seen_at, last_success_at) < %(untried)s::timestamptz)
      END"""
 
-# Ends and soft-deletes in one statement; the consent period ends with the row.
+# Ends and soft-deletes in one statement.
 AGE_EXPIRED: Final[LiteralString] = """
 WITH aged AS (
   UPDATE {schema}.push_subscription
      SET previous_state = state, state = 'expired', state_since = now(), revoked_at = now(), deleted_at = now(),
          end_reason = 'aged_out', end_run_id = %(run_id)s::uuid, user_agent = NULL, locale = NULL
-   WHERE {batch} RETURNING endpoint_hash),
-closed AS (
-  UPDATE {schema}.subscription_period AS p SET ended_at = now(), end_reason = 'aged_out'
-    FROM aged WHERE p.endpoint_hash = aged.endpoint_hash AND p.ended_at IS NULL RETURNING 1)
+   WHERE {batch} RETURNING id)
 SELECT count(*)::int FROM aged"""
+
+# The consent periods end with their rows. A statement of its own, with a snapshot of its own: where the effect waited
+# for a detach, the period that the detach opened is one that only a later snapshot sees.
+CLOSE_AGED_PERIODS: Final[LiteralString] = """
+UPDATE {schema}.subscription_period AS p SET ended_at = greatest(now(), p.began_at), end_reason = 'aged_out'
+  FROM {schema}.push_subscription AS s
+ WHERE s.deleted_at = now() AND s.scrubbed_at IS NULL AND s.end_run_id = %(run_id)s::uuid
+   AND p.endpoint_hash = s.endpoint_hash AND p.ended_at IS NULL"""
 
 UNDO_IS_OVER: Final[LiteralString] = """deleted_at IS NOT NULL AND deleted_at < %(cutoff)s::timestamptz
  AND scrubbed_at IS NULL AND NOT legal_hold AND state IN ('expired', 'revoked')"""

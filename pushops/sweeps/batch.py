@@ -118,6 +118,8 @@ def _apply_once(shift: Shift, row: BatchRow, token: UUID, *, sure: bool) -> Appl
         if row.expected is None or done < row.expected:
             more, locked = _take_rest(tx, shift.sweep, batch)
             done += more
+        if shift.sweep.follow_up is not None:
+            tx.run(shift.sweep.follow_up, batch.params)
         return Applied(done, locked, _settle(tx, shift, row, token, done, locked))
 
 

@@ -86,6 +86,9 @@ class Sweep:
     predicate: LiteralString
     windows: tuple[Window, ...]
     effect: LiteralString | None = None
+    follow_up: LiteralString | None = (
+        None  # a second statement of the same transaction: it sees what the effect waited for
+    )
     acting: Acting | None = None
     identity: Column = field(default=Column("id", "uuid"))
     blocks: bool = False  # may be walked along the table's blocks
