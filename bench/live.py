@@ -33,7 +33,7 @@ _COLUMNS: Final = "id, endpoint, p256dh, auth_sealed, auth_key_version, vapid_ke
 BY_USER: Final = f"SELECT {_COLUMNS} FROM pushops.push_subscription WHERE user_id = %s AND {_LIVE}"
 BY_SERVICE: Final = f"""
 SELECT {_COLUMNS} FROM pushops.push_subscription
- WHERE push_service = %s AND id > uuidv7(-'400 days'::interval + %s * '240 days'::interval) AND {_LIVE}
+ WHERE push_service = %s AND id > (SELECT uuidv7(-'400 days'::interval + %s * '240 days'::interval)) AND {_LIVE}
  ORDER BY id LIMIT {READ_ROWS}"""
 
 

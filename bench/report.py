@@ -56,6 +56,7 @@ def _by_layout(results: list[Result], layout: str, steady: float) -> dict[str, A
         "wal_per_row_vs_single": _wal(results, layout),
         "batch_p99_ms": _batch_p99(results, layout),
         "last_vs_first_batch": round(steady, 3),
+        "failed_attempts": sum(each.own["failed_attempts"] for each in values(results, layout, PIPELINE).values()),
         "walk": next(iter(values(results, layout, PIPELINE).values())).own["walk"],
     }
 

@@ -34,7 +34,7 @@ class Worker:
         """The events of one name that it has logged after a mark."""
         with self.log.open() as file:
             file.seek(since)
-            found = [json.loads(line) for line in file if line.startswith("{")]
+            found = [event for line in file for event in _objects(line)]
         return [event for event in found if event["event"] == name]
 
     def connections(self, application: str) -> int:
@@ -57,6 +57,19 @@ def working(house: House, app: str, **settings: object) -> Iterator[Worker]:
     finally:
         _stop(process)
         log.unlink(missing_ok=True)
+
+
+def _objects(line: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a line: two processes that log at once may share one."""
+    at = line.find("{")
+    while at >= 0:
+        try:
+            found, at = json.JSONDecoder().raw_decode(line, at)
+        except ValueError:
+            return
+        if "event" in found:
+            yield found
+        at = line.find("{", at)
 
 
 def _ready(process: "subprocess.Popen[bytes]", log: Path) -> bool | None:
