@@ -1,0 +1,158 @@
+"""Imports, looks and undoing from the command line; nothing that opens or names a device is ever printed."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pushops.runtime import Runtime
+from pushops.settings import Settings
+from pushops.subscriptions import base64url
+from pushops.subscriptions.keychain import AUTH, keychain
+from tests.browser import subscribe
+from tests.commands import Called, call
+from tests.rows import Pg, put_in_state, row
+from tests.sweeping import count
+
+FORBIDDEN_CHARACTERS = 12  # of a key or an endpoint's end; shorter pieces turn up by chance
+
+
+def write(path: Path, *lines: dict[str, Any] | str) -> Path:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def given() -> list[dict[str, Any]]:
+    return [subscribe(user=f"user-{n % 3}", tags=["news"], origin="https://shop.acme.io") for n in range(12)]
+
+
+@pytest.fixture
+def file(tmp_path: Path, given: list[dict[str, Any]]) -> Path:
+    return write(tmp_path / "subs.jsonl", *given)
+
+
+def secrets_of(settings: Settings, given: list[dict[str, Any]]) -> list[str]:
+    """All that must not be seen: of each subscription, and of the settings."""
+    found = [text for each in given for text in (each["endpoint"], *each["keys"].values())]
+    keys = [settings.log_hmac_key, *settings.seal_keys.values(), *settings.vapid_keys.values()]
+    return found + [key.get_secret_value() for key in keys if key is not None]
+
+
+def assert_silent(called: Called, secrets: list[str]) -> None:
+    tails = [secret[-FORBIDDEN_CHARACTERS:] for secret in secrets]
+    raw = [base64url.decode(secret).hex() for secret in secrets if not secret.startswith("https")]
+    assert not [piece for piece in [*tails, *raw] if piece in called.text]
+
+
+def test_an_import_stores_every_line_with_its_owner_sealed(pg: Pg, runtime: Runtime, file: Path, given: Any) -> None:
+    done = call("subscription", "import", str(file), "--json", settings=runtime.settings)
+    assert (done.code, done.json["inserted"], done.json["refused"]) == (0, 12, 0)
+    stored = row(pg, given[0]["endpoint"])
+    assert (stored["user_id"], stored["tags"], stored["origin"]) == ("user-0", ["news"], "https://shop.acme.io")
+    opened = keychain(runtime.settings).ring.open(AUTH, stored["endpoint_hash"], 1, stored["auth_sealed"])
+    assert base64url.encode(opened) == given[0]["keys"]["auth"]
+
+
+def test_importing_again_changes_no_row_count(pg: Pg, settings: Settings, file: Path) -> None:
+    call("subscription", "import", str(file), settings=settings)
+    again = call("subscription", "import", "-", "--json", settings=settings, stdin=file.read_bytes())
+    assert (again.json["inserted"], again.json["updated"]) == (0, 12)
+    assert count(pg, "SELECT count(*) FROM push_subscription") == 12
+
+
+def test_a_dry_run_stores_nothing_and_refuses_the_same(pg: Pg, settings: Settings, tmp_path: Path, given: Any) -> None:
+    bad = subscribe(endpoint="http://fcm.googleapis.com/fcm/send/1")
+    file = write(tmp_path / "mixed.jsonl", given[0], bad, "not json", given[1])
+    dry = call("subscription", "import", str(file), "--dry-run", "--json", settings=settings)
+    assert (dry.code, dry.json["accepted"], count(pg, "SELECT count(*) FROM push_subscription")) == (1, 2, 0)
+    real = call("subscription", "import", str(file), "--json", settings=settings)
+    assert real.json["reasons"] == dry.json["reasons"] == {"not_https": 1, "not_json": 1}
+    assert count(pg, "SELECT count(*) FROM push_subscription") == 2
+
+
+def test_refusals_are_reported_by_line_and_reason_without_the_values(
+    settings: Settings, tmp_path: Path, given: list[dict[str, Any]]
+) -> None:
+    secret = "c2VjcmV0LXNlY3JldC1zZWNyZXQ"  # noqa: S105  (it opens nothing)
+    bad = {**given[1], "keys": {"p256dh": given[1]["keys"]["p256dh"], "auth": secret}}
+    file, report = write(tmp_path / "subs.jsonl", given[0], bad), tmp_path / "report.jsonl"
+    done = call("subscription", "import", str(file), "--report", str(report), settings=settings)
+    (refusal,) = [json.loads(line) for line in report.read_text().splitlines()]
+    assert (done.code, refusal["line"], refusal["reason"]) == (1, 2, "bad_auth_length")
+    everything = Called(0, done.text, report.read_text())
+    assert_silent(everything, [secret, *secrets_of(settings, given)])
+
+
+def test_chunks_end_where_they_end(pg: Pg, settings: Settings, tmp_path: Path, given: list[dict[str, Any]]) -> None:
+    """More than one transaction, a refusal at each edge, and the lines still belong to their outcomes."""
+    lines: list[dict[str, Any] | str] = ["broken", *[given[n % 12] for n in range(499)], "broken", given[0], "broken"]
+    report = tmp_path / "report.jsonl"
+    file = write(tmp_path / "many.jsonl", *lines)
+    done = call("subscription", "import", str(file), "--report", str(report), "--json", settings=settings)
+    assert [json.loads(line)["line"] for line in report.read_text().splitlines()] == [1, 501, 503]
+    assert (done.json["lines"], done.json["accepted"]) == (503, 500)
+    assert count(pg, "SELECT count(*) FROM push_subscription") == 12
+
+
+def test_no_command_prints_an_endpoint_or_a_key(pg: Pg, settings: Settings, file: Path, given: Any) -> None:
+    secrets = secrets_of(settings, given)
+    called = [call("subscription", "import", str(file), settings=settings)]
+    subscription = str(row(pg, given[0]["endpoint"])["id"])
+    for extra in ([], ["--json"]):
+        called += [
+            call("subscription", "list", *extra, settings=settings),
+            call("subscription", "show", subscription, *extra, settings=settings),
+            call("subscription", "show", "-", *extra, settings=settings, stdin=given[0]["endpoint"] + "\n"),
+            call("config", *extra, settings=settings),
+            call("check", *extra, settings=settings),
+        ]
+    for each in called:
+        assert_silent(each, secrets)
+    assert subscription in called[1].out, "it was the row that these commands printed"
+
+
+def test_a_subscription_is_shown_by_id_and_by_endpoint(pg: Pg, settings: Settings, file: Path, given: Any) -> None:
+    call("subscription", "import", str(file), settings=settings)
+    found = call("subscription", "show", "-", "--json", settings=settings, stdin=given[4]["endpoint"]).json
+    assert found == call("subscription", "show", found["id"], "--json", settings=settings).json
+    assert found["id"] == str(row(pg, given[4]["endpoint"])["id"])
+    assert call("subscription", "show", "-", settings=settings, stdin="https://other.acme.io/x").code == 1
+
+
+def test_a_list_goes_on_where_the_last_page_ended(settings: Settings, file: Path) -> None:
+    call("subscription", "import", str(file), settings=settings)
+    first = call("subscription", "list", "--limit", "7", "--json", settings=settings).json
+    rest = call("subscription", "list", "--after", first["next"], "--json", settings=settings).json
+    assert (len(first["rows"]), len(rest["rows"]), rest["next"]) == (7, 5, None)
+    mine = call("subscription", "list", "--user", "user-1", "--json", settings=settings).json["rows"]
+    assert {each["user_id"] for each in mine} == {"user-1"}
+    assert len(mine) == 4
+
+
+def test_undoing_is_shown_first_and_done_only_when_told(pg: Pg, settings: Settings, file: Path, given: Any) -> None:
+    call("subscription", "import", str(file), settings=settings)
+    put_in_state(pg, given[0]["endpoint"], "revoked", "gone")
+    put_in_state(pg, given[1]["endpoint"], "revoked", "unsubscribed")
+    words = ("subscription", "undo", "--service", "fcm", "--json")
+    dry = call(*words, settings=settings).json
+    assert (dry["dry_run"], dry["rows"], sum(group["rows"] for group in dry["groups"])) == (True, 0, 1)
+    assert row(pg, given[0]["endpoint"])["state"] == "revoked"
+    assert call(*words, "--yes", settings=settings).json["rows"] == 1
+    assert row(pg, given[0]["endpoint"])["state"] == "active"
+    assert row(pg, given[1]["endpoint"])["state"] == "revoked", "what a person ended stays ended"
+
+
+def test_undo_without_any_filter_is_refused(settings: Settings) -> None:
+    done = call("subscription", "undo", "--yes", settings=settings)
+    assert done.code == 1
+    assert "expected at least one of" in done.err
+
+
+def test_an_undo_window_that_is_over_brings_nothing_back(pg: Pg, settings: Settings, file: Path, given: Any) -> None:
+    call("subscription", "import", str(file), settings=settings)
+    put_in_state(pg, given[0]["endpoint"], "revoked", "gone")
+    pg.execute("UPDATE push_subscription SET deleted_at = deleted_at - %s", [timedelta(days=4)])
+    assert call("subscription", "undo", "--reason", "gone", "--json", settings=settings).json["groups"] == []
