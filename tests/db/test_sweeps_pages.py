@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -17,16 +17,18 @@ from pushops.errors import BrokerError
 from pushops.retention.policies import PURGE_TOMBSTONES, SCRUB_TOMBSTONES, SWEEPS
 from pushops.runtime import Runtime
 from pushops.settings import Settings
-from pushops.sweeps import plan, runs, store
+from pushops.sweeps import plan, runs, sql, store
+from pushops.sweeps.batch import Shift
 from pushops.sweeps.dispatch import MOST_PAGES, Bell, Order, Outcome, dispatch
-from pushops.sweeps.store import NewBatch
+from pushops.sweeps.sql import Held
+from pushops.sweeps.store import BatchRow, NewBatch, RunRow
 from pushops.sweeps.work import Outcome as WorkOutcome
 from pushops.sweeps.work import work
 from tests.sweepdb import Conn, add_tombstones, drive, ids, one, open_run, opened, receipts, run_of, scalar
 
 TEST = Order(started_by="test")
 SOME = hypothesis_settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
 
 
@@ -60,6 +62,17 @@ def assert_joined(pg: Conn, run_id: UUID, first: list[str] | None) -> None:
     assert [lo for lo, _, _ in found] == [first, *(hi for _, hi, _ in found[:-1])]
 
 
+def rows_in_pages(pg: Conn, rt: Runtime, run: RunRow) -> list[int]:
+    """How many rows each page selects while all of them are still there."""
+    shift = Shift(rt, PURGE_TOMBSTONES, run, Held(), uuid4())
+    counts = []
+    for lo, hi, expected in pages(pg, run.run_id):
+        batch = shift.bind(BatchRow(uuid4(), 1, 1, lo, hi, expected, 1, 0))
+        with rt.db.transaction() as tx:
+            counts.append(tx.scalar(sql.count_left(PURGE_TOMBSTONES, batch.clause), batch.params))
+    return counts
+
+
 def reset(pg: Conn) -> None:
     pg.execute("TRUNCATE push_subscription, sweep_run, sweep_batch, sweep_receipt, sweep_control")
 
@@ -83,9 +96,12 @@ def test_pages_of_any_keys_neither_overlap_nor_leave_gaps(
         assert run is not None
         assert run.walked
         assert_joined(pg, run.run_id, ["(0,0)"] if walk == "blocks" else None)
+        counts = rows_in_pages(pg, rt, run)
+        assert sum(counts) == len(seconds)
         if walk == "index":
             expected = [n for _, _, n in pages(pg, run.run_id)]
             assert expected == [size] * (len(seconds) // size) + [len(seconds) % size] * bool(len(seconds) % size)
+            assert counts == expected
         drive(rt, PURGE_TOMBSTONES)
     done = [
         row[0]
