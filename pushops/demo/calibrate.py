@@ -15,7 +15,8 @@ from pushops.errors import StatementTimeoutError
 from pushops.retention.policies import PURGE_TOMBSTONES
 from pushops.sweeps import plan, sql
 
-BATCHES_TRIED: Final = 3
+BATCHES_TRIED: Final = 5
+DELETES_TRIED: Final = 3
 SHORTEST: Final = timedelta(milliseconds=10)  # the settings allow no less
 LONGEST: Final = timedelta(seconds=2.5)  # what a lease of five seconds allows
 _CLAUSE: Final = "ctid < '({block},0)'::tid AND deleted_at < now() - interval '90 days'"
@@ -34,10 +35,15 @@ class Measured:
         half = timedelta(milliseconds=round(self.one_delete * 500))
         return max(SHORTEST, min(LONGEST, half))
 
+    def fits(self, timeout: timedelta) -> bool:
+        return 2 * self.batch < timeout.total_seconds() < self.one_delete
+
 
 def measure(db: Database, scale: Scale) -> Measured:
+    """A usual batch and the quickest of a few DELETEs: what must be cancelled may find the machine idle."""
     batches = [_rolled_back(db, lambda tx: _batch(tx, scale)) for _ in range(BATCHES_TRIED)]
-    return Measured(statistics.median(batches), _rolled_back(db, store.one_delete))
+    deletes = [_rolled_back(db, store.one_delete) for _ in range(DELETES_TRIED)]
+    return Measured(statistics.median(batches), min(deletes))
 
 
 def try_one_delete(db: Database, timeout: timedelta) -> int | None:

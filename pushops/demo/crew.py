@@ -90,13 +90,15 @@ class Crew:
             quiet = ["--without-gossip", "--without-mingle"]
             arguments = ["worker", "-n", f"worker-{n}@%h", "-c", "1", "--loglevel", "INFO", *quiet]
             self.workers.append(Member(self._folder, f"worker-{n}", arguments))
-        for worker in self.workers:
-            processes.wait_until(partial(worker.says, " ready."), START_SECONDS, f"{worker.name} to start")
 
     def hire_beats(self, count: int) -> None:
         for n in range(1, count + 1):
             files = ["--schedule", f"beat-{n}.schedule", "--pidfile", f"beat-{n}.pid"]
             self.beats.append(Member(self._folder, f"beat-{n}", ["beat", "--loglevel", "INFO", *files]))
+
+    def wait_for_workers(self) -> None:
+        for worker in self.workers:
+            processes.wait_until(partial(worker.says, " ready."), START_SECONDS, f"{worker.name} to start")
 
     def dismiss(self, members: list[Member]) -> None:
         """Let them finish what they have in hand, and go on without those that do not."""

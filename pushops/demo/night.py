@@ -36,10 +36,11 @@ class Night:
         self._announce()
         traffic = Traffic(self.rt.settings, audience.doomed(self.scale), self.scale.returning)
         with traffic.closed_at_the_end():
+            self.hired.hire_workers(self.scale.WORKERS)
             traffic.come_back(self.scale.returning // 4)
             self.teller.say(f"{len(traffic.returns)} browsers come back before it begins, with fresh keys")
-            self.hired.hire_workers(self.scale.WORKERS)
-            self.hired.hire_beats(2)
+            self.hired.hire_beats(self.scale.BEATS)
+            self.hired.wait_for_workers()
             trouble = Trouble(self.rt, self.hired, self._first_run())
             self.readers.phase = "purge"
             with traffic.flowing(self.scale.seconds * 0.9), trouble.brewing():

@@ -44,6 +44,7 @@ class Scale:
     FEWEST: ClassVar[int] = 1_000
     BATCHES: ClassVar[int] = 150
     WORKERS: ClassVar[int] = 2
+    BEATS: ClassVar[int] = 2
     READERS: ClassVar[int] = 50
 
     tombstones: int = 300_000

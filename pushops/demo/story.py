@@ -9,11 +9,12 @@ from typing import Final
 
 from pushops.db import Database
 from pushops.db.migrate import migrate
-from pushops.demo import audience, calibrate, store
+from pushops.demo import audience, store
+from pushops.demo.calibrate import Measured, measure, try_one_delete
 from pushops.demo.crew import Crew, crew
 from pushops.demo.night import Night
 from pushops.demo.readers import Readers
-from pushops.demo.report import Before, Verdict, judge
+from pushops.demo.report import After, Before, Verdict, judge
 from pushops.demo.stage import Scale, Stage, stage
 from pushops.demo.telling import Teller
 from pushops.errors import PushopsError
@@ -32,31 +33,35 @@ def tell(scale: Scale, teller: Teller) -> Verdict:
     teller.act("The stage: a PostgreSQL and a Valkey server of our own")
     with stage(scale) as where:
         with runtime(load_settings()) as rt:
-            timeout = _set_the_scene(rt, scale, teller)
-        with runtime(where.limit(timeout)) as rt, _audience(where, rt, scale) as readers:
-            before, left = _show_the_one_delete(rt, readers, timeout, teller)
-            with crew(where.folder) as hired, _logs_shown_on_failure(hired, teller):
-                found = Night(rt, scale, teller, hired, readers).purge()
-                verdict = judge(before, replace(found, left_by_one_delete=left, seconds=time.monotonic() - started))
-                _show(verdict, readers, hired, teller)
+            _set_the_scene(rt, scale, teller)
+            measured = _compare(rt.db, scale, teller)
+            with _audience(where, rt, scale) as readers:
+                timeout = _show_the_one_delete(rt.db, measured, readers, teller)
+                before = _look(rt.db, scale)
+                teller.say(f"{len(before.doomed):,} tombstones are still there: nothing was gained")
+                found = _purge(where, scale, timeout, readers, teller)
+        verdict = judge(before, replace(found, seconds=time.monotonic() - started))
+        _show(verdict, readers, teller)
         teller.say("servers, workers and beats stop; their folder goes")
     return verdict
 
 
-def _set_the_scene(rt: Runtime, scale: Scale, teller: Teller) -> timedelta:
+def _set_the_scene(rt: Runtime, scale: Scale, teller: Teller) -> None:
     migrate(rt.settings)
     teller.act(f"A table with {scale.tombstones:,} tombstones past their 90 days and {scale.live:,} live rows")
     started = time.monotonic()
     audience.fill(rt, scale)
     teller.say(f"written in {time.monotonic() - started:.1f} s, shuffled, the tombstones scrubbed of all credentials")
+
+
+def _compare(db: Database, scale: Scale, teller: Teller) -> Measured:
     teller.act("A statement timeout between the two ways to purge")
     for _ in range(TRIES):
-        found = calibrate.measure(rt.db, scale)
+        found = measure(db, scale)
         teller.say(f"one batch of {scale.batch_rows:,} rows takes {found.batch * 1000:,.0f} ms (rolled back)")
         teller.say(f"one DELETE of everything takes {found.one_delete * 1000:,.0f} ms (rolled back)")
-        if found.timeout > timedelta(seconds=2 * found.batch) and found.timeout < timedelta(seconds=found.one_delete):
-            teller.say(f"so PUSHOPS_STATEMENT_TIMEOUT={format_duration(found.timeout)} for both")
-            return found.timeout
+        if found.fits(found.timeout):
+            return found
     raise PushopsError("expected one DELETE to take four times as long as a batch, got less: more --tombstones")
 
 
@@ -69,24 +74,33 @@ def _audience(where: Stage, rt: Runtime, scale: Scale) -> Iterator[Readers]:
         yield readers
 
 
-def _show_the_one_delete(rt: Runtime, readers: Readers, timeout: timedelta, teller: Teller) -> tuple[Before, int]:
+def _show_the_one_delete(db: Database, measured: Measured, readers: Readers, teller: Teller) -> timedelta:
+    """Have it cancelled, under a timeout that a batch can keep; the timeout is what the rest runs under."""
     teller.act(f"First, what one would write: one DELETE, while {readers.count} readers go on")
-    readers.phase = "one DELETE"
-    deleted = calibrate.try_one_delete(rt.db, timeout)
-    readers.phase = "between"
-    if deleted is not None:
-        raise PushopsError(f"expected the DELETE to be cancelled, got {deleted} rows (rolled back): try again")
-    before, left = _look_before(rt.db)
-    teller.say(f"cancelled after {format_duration(timeout)}: {left:,} rows before, {left:,} rows after, nothing gained")
-    teller.say(f"readers: {_waits(readers, 'one DELETE')} (alone: {_waits(readers, 'alone')})")
-    return before, left
+    timeout = measured.timeout
+    while measured.fits(timeout):
+        teller.say(f"PUSHOPS_STATEMENT_TIMEOUT={format_duration(timeout)}, for this and for all that follows")
+        readers.phase = "one DELETE"
+        deleted = try_one_delete(db, timeout)
+        readers.phase = "between"
+        if deleted is None:
+            teller.say(f"cancelled; readers: {_waits(readers, 'one DELETE')} (alone: {_waits(readers, 'alone')})")
+            return timeout
+        teller.say("the machine was quicker this time (rolled back): half of that, then")
+        timeout /= 2
+    raise PushopsError("expected the DELETE to be cancelled, got a machine that is too unsteady: more --tombstones")
 
 
-def _look_before(db: Database) -> tuple[Before, int]:
+def _purge(where: Stage, scale: Scale, timeout: timedelta, readers: Readers, teller: Teller) -> After:
+    with runtime(where.limit(timeout)) as rt, crew(where.folder) as hired, _logs_shown_on_failure(hired, teller):
+        return Night(rt, scale, teller, hired, readers).purge()
+
+
+def _look(db: Database, scale: Scale) -> Before:
     with db.transaction(statement_timeout=audience.PATIENCE) as tx:
         rows = store.rows(tx)
     doomed = frozenset(row.id for row in rows if row.deleted)
-    return Before(doomed, {row.id: row.state for row in rows if not row.deleted}), len(rows)
+    return Before(scale.tombstones + scale.live, doomed, {row.id: row.state for row in rows if not row.deleted})
 
 
 def _waits(readers: Readers, phase: str) -> str:
@@ -107,9 +121,7 @@ def _show_logs(hired: Crew, teller: Teller) -> None:
         teller.warn(f"--- {member.name}\n{member.tail()}")
 
 
-def _show(verdict: Verdict, readers: Readers, hired: Crew, teller: Teller) -> None:
+def _show(verdict: Verdict, readers: Readers, teller: Teller) -> None:
     teller.act("Expected against found")
-    teller.table("", [check.row() for check in verdict.checks])
+    teller.table([check.row() for check in verdict.checks])
     teller.say(f"readers during the purge: {_waits(readers, 'purge')} (alone: p99 {readers.p99_ms('alone'):.1f} ms)")
-    if not verdict.ok:
-        _show_logs(hired, teller)

@@ -31,9 +31,9 @@ class Teller:
     def warn(self, text: str) -> None:
         self._errors.print(text)
 
-    def table(self, title: str, rows: list[tuple[str, str, str, bool]]) -> None:
+    def table(self, rows: list[tuple[str, str, str, bool]]) -> None:
         """Expected against found, row by row."""
-        shown = Table(title=title, title_justify="left")
+        shown = Table()
         for column in ("", "expected", "found", "ok"):
             shown.add_column(column, justify="right" if column in ("expected", "found") else "left")
         for what, expected, found, ok in rows:
