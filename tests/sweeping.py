@@ -122,14 +122,14 @@ def tend(rt: Runtime) -> list[Dispatched]:
     return service.tend(rt, SWEEPS, tasks.bell(rt), granting=True)
 
 
-def finish(rt: Runtime, pg: psycopg.Connection[Any], run_id: UUID, timeout: float = DEADLINE) -> None:
-    """Tend as beat does, until the run is closed."""
+def finish(rt: Runtime, pg: psycopg.Connection[Any], run_id: UUID, *crew: "Process") -> None:
+    """Tend as beat does, until the run is closed; where that fails, say what the crew wrote."""
 
     def done() -> bool:
         tend(rt)
         return closed(pg, run_id)
 
-    wait_until(done, timeout, "the run's end", poll=TENDING)
+    wait_until(done, expected=lambda: "\n".join(["the run's end", *(it.tail() for it in crew)]), poll=TENDING)
 
 
 def open_runs(pg: psycopg.Connection[Any]) -> int:
@@ -203,12 +203,18 @@ def assert_purged(pg: psycopg.Connection[Any], run_id: UUID, rows: int) -> None:
 
 
 def wait_until(
-    condition: Callable[[], Any], timeout: float = DEADLINE, expected: str = "the condition", *, poll: float = POLL
+    condition: Callable[[], Any],
+    timeout: float = DEADLINE,
+    expected: str | Callable[[], str] = "the condition",
+    *,
+    poll: float = POLL,
 ) -> Any:
     """Poll until the condition is true and return what it returned; AssertionError at the deadline."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"expected {expected} within {timeout:g} s"
+        if time.monotonic() > deadline:
+            what = expected if isinstance(expected, str) else expected()
+            raise AssertionError(f"expected within {timeout:g} s: {what}")
         time.sleep(poll)
     return found
 
@@ -232,14 +238,17 @@ class Process:
         found = [event for event in map(_event, self.text().splitlines()) if event and event["event"] == name]
         return [e for e in found if all(e.get(key) == _plain(value) for key, value in fields.items())]
 
+    def tail(self) -> str:
+        return self.text()[-3000:]
+
     def wait_for_event(self, name: str, *, timeout: float = DEADLINE, **fields: Any) -> dict[str, Any]:
         found: list[dict[str, Any]] = wait_until(
-            lambda: self.events(name, **fields), timeout, f"an event {name} {fields} in\n{self.text()[-3000:]}"
+            lambda: self.events(name, **fields), timeout, lambda: f"an event {name} {fields} in\n{self.tail()}"
         )
         return found[0]
 
     def wait_for_text(self, text: str, timeout: float = DEADLINE) -> None:
-        wait_until(lambda: text in self.text() or self._gone(text), timeout, f"{text!r} in\n{self.text()[-3000:]}")
+        wait_until(lambda: text in self.text() or self._gone(text), timeout, lambda: f"{text!r} in\n{self.tail()}")
 
     def children(self) -> list[int]:
         """The pids of a prefork pool."""
@@ -258,7 +267,7 @@ class Process:
         return self.popen.wait(timeout)
 
     def _gone(self, text: str) -> bool:
-        assert self.popen.poll() is None, f"expected {text!r}, but it ended with\n{self.text()[-3000:]}"
+        assert self.popen.poll() is None, f"expected {text!r}, but it ended with\n{self.tail()}"
         return False
 
 

@@ -13,8 +13,8 @@ from pushops.runtime import Runtime, runtime
 from pushops.settings import Settings
 from tests.hostile import CONFIG, KILLER, PURGE_BY_ACTING
 from tests.sweeping import (
+    DEADLINE,
     TENDING,
-    Process,
     assert_every_batch_has_one_receipt,
     assert_purged,
     closed,
@@ -78,29 +78,42 @@ def test_a_worker_killed_in_mid_transaction_has_done_nothing_and_its_batch_is_do
     assert count(pg, "SELECT max(attempts) FROM sweep_batch WHERE run_id = %s", run) == 2
 
 
-@pytest.mark.parametrize("pool", ["prefork", "solo"])
-def test_a_worker_killed_between_commit_and_acknowledgement_costs_a_message_and_no_row(
-    hurried: Settings, engine: Runtime, pg: psycopg.Connection[Any], tmp_path: Path, pool: str
-) -> None:
-    """A dead child's message is put back at once, a dead worker's after the visibility timeout (D02, D07)."""
-    make_rows(pg, 60)
+@pytest.fixture
+def dying(tmp_path: Path) -> dict[str, str]:
+    """A worker with this environment dies between the commit and the acknowledgement of its first batches, once."""
     flag = tmp_path / "die"
     flag.touch()
-    fault = {"FAULT": "die-after-work", "FAULT_FLAG": str(flag)}
-    with publishing(hurried), workers(hurried, 1, pool=pool, config=CONFIG, environment=fault) as victim:
+    return {"FAULT": "die-after-work", "FAULT_FLAG": str(flag)}
+
+
+def test_a_child_killed_between_commit_and_acknowledgement_costs_a_message_and_no_row(
+    hurried: Settings, engine: Runtime, pg: psycopg.Connection[Any], dying: dict[str, str]
+) -> None:
+    """Its parent puts the only message back, and the next child finds the receipt (D02, D07)."""
+    make_rows(pg, 20)
+    with publishing(hurried), workers(hurried, 1, config=CONFIG, environment=dying) as pool:
         run = run_of(start(engine))
-        wait_until(lambda: not flag.exists(), expected="the death")
+        pool.wait_for_event("sweep.batch", outcome="already_applied")
+        finish(engine, pg, run, pool)
+        assert len(pool.events("sweep.batch")) == 2
+    assert_purged(pg, run, rows=20)
+    assert not Path(dying["FAULT_FLAG"]).exists()
+
+
+def test_a_worker_killed_between_commit_and_acknowledgement_costs_a_message_and_no_row(
+    hurried: Settings, engine: Runtime, pg: psycopg.Connection[Any], dying: dict[str, str]
+) -> None:
+    """The broker delivers the only message again after the visibility timeout, to another worker (D02)."""
+    make_rows(pg, 20)
+    with publishing(hurried):
+        with workers(hurried, 1, pool="solo", config=CONFIG, environment=dying) as victim:
+            run = run_of(start(engine))
+            victim.popen.wait(DEADLINE)
+        assert_purged(pg, run, rows=20)
         with workers(hurried, 1, config=REDELIVERY) as rescuer:
-            told = [victim, rescuer]
-            wait_until(lambda: _events(told, outcome="already_applied"), expected="a message seen twice")
-            finish(engine, pg, run)
-    assert_purged(pg, run, rows=60)
+            rescuer.wait_for_event("sweep.batch", outcome="already_applied")
+    assert_purged(pg, run, rows=20)
     assert count(pg, "SELECT max(attempts) FROM sweep_batch") == 1
-    assert not _events(told, outcome="nothing_matched")
-
-
-def _events(processes: list[Process], **fields: Any) -> list[dict[str, Any]]:
-    return [event for process in processes for event in process.events("sweep.batch", **fields)]
 
 
 def test_a_batch_that_kills_its_worker_is_quarantined_after_three_and_the_rest_is_purged(

@@ -16,11 +16,11 @@ from pushops.settings import Settings
 from tests.made import make_settings
 from tests.sweeping import (
     TEND,
-    Process,
     assert_purged,
     beat,
     closed,
     count,
+    finish,
     make_rows,
     publishing,
     quick,
@@ -120,10 +120,19 @@ def test_a_run_survives_trouble_with_the_broker(
         some_batches_done(pg, 5)
         trouble(fresh_valkey)
         assert not closed(pg, run), "expected the trouble in the middle"
-        wait_until(lambda: closed(pg, run), expected=f"the run's end\n{tail(pool)}\n{tail(clock)}")
+        wait_until(lambda: closed(pg, run), expected=lambda: f"the run's end\n{pool.tail()}\n{clock.tail()}")
         assert pool.popen.poll() is None
     assert_purged(pg, run, rows=ROWS)
 
 
-def tail(process: Process) -> str:
-    return process.text()[-2000:]
+def test_messages_that_were_lost_before_anybody_saw_them_are_rung_for_again(
+    patient: Settings, pg: psycopg.Connection[Any], fresh_valkey: ValkeyServer
+) -> None:
+    """The rows say what is due: an empty queue beside due batches is noticed by the next tending (D04)."""
+    make_rows(pg, 100)
+    with publishing(patient), runtime(patient) as rt:
+        run = run_of(start(rt))
+        flushed(fresh_valkey)
+        with workers(patient, 1) as pool:
+            finish(rt, pg, run, pool)
+    assert_purged(pg, run, rows=100)
