@@ -9,9 +9,10 @@ from typing import Final, Protocol, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.table import Column
 from rich.text import Text
 
-from pushops.cli.output import duration, note, short
+from pushops.cli.output import duration, note
 from pushops.sweeps.store import Progress as Done
 from pushops.sweeps.store import RunRow
 
@@ -57,14 +58,16 @@ def total_of(run: RunRow, done: Done) -> int | None:
 
 
 def label_of(run: RunRow, done: Done) -> str:
-    state = f"held by {run.held_by}: {run.why}" if run.held_by and run.closed_at is None else run.state
+    """Short while all is well: a bar, a rate and what is left share the line."""
+    held = run.held_by is not None and run.closed_at is None
+    state = f" held by {run.held_by}: {run.why}" if held else "" if run.state == "running" else f" {run.state}"
     apart = f", {done.quarantined} quarantined" if done.quarantined else ""
-    return f"{run.sweep} {short(run.run_id)} {state}{apart}"
+    return f"{run.sweep}{state}{apart}"
 
 
 class _RateAndEta(ProgressColumn):
     def __init__(self, unit: str) -> None:
-        super().__init__()
+        super().__init__(Column(no_wrap=True))
         self._unit = unit
 
     def render(self, task: Task) -> Text:
@@ -82,7 +85,7 @@ def rate_and_eta(done: int, total: int | None, elapsed: float, unit: str) -> str
 
 
 def _bar(unit: str) -> Progress:
-    columns = TextColumn("{task.description}"), BarColumn(bar_width=16), _RateAndEta(unit)
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=12), _RateAndEta(unit)
     return Progress(*columns, console=Console(stderr=True), refresh_per_second=5)
 
 

@@ -171,6 +171,29 @@ def test_a_spent_budget_leaves_a_run_that_the_next_call_ends(pg: Pg, quickly: Se
     assert_purged(pg, run_id(done), 200)
 
 
+def test_pages_beyond_the_high_water_mark_are_written_as_the_run_goes_on(pg: Pg, quickly: Settings) -> None:
+    make_rows(pg, 600)
+    shallow = quickly.model_copy(update={"sweep_max_queue": 5, "sweep_low_water": 2})
+    done = call(*PURGE, "--json", settings=shallow)
+    assert done.code == Exit.DONE
+    assert_purged(pg, run_id(done), 600)
+
+
+def test_a_valve_that_opens_in_time_lets_the_waiting_run_go_on(pg: Pg, quickly: Settings) -> None:
+    make_rows(pg, 60)
+    call("sweep", "pause", "purge-tombstones", settings=quickly)
+    process = spawn(
+        *PURGE, "--json", settings=quickly.model_copy(update={"sweep_max_lag_give_up": timedelta(minutes=1)})
+    )
+    wait_until(
+        lambda: count(pg, "SELECT count(*) FROM sweep_run WHERE held_by = 'pause'"), expected="the run to be held"
+    )
+    call("sweep", "resume", "purge-tombstones", settings=quickly)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == Exit.DONE, err
+    assert_purged(pg, json.loads(out)["run_id"], 60)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_batch_in_hand_and_leaves_the_run_resumable(
     pg: Pg, quickly: Settings, number: signal.Signals

@@ -1,9 +1,13 @@
 """Help, versions and mistakes: at once, and without a database."""
 
+import re
+
 import pytest
 
+from pushops.cli.exits import Exit
 from pushops.cli.main import NOUNS
 from tests.commands import call, run_python
+from tests.sweeping import ROOT
 
 # What a person waits for: half a second of imports that help does not need.
 HEAVY = ("celery", "kombu", "psycopg", "pydantic", "sqlalchemy", "redis", "cryptography", "sentry_sdk")
@@ -77,3 +81,8 @@ def test_a_broker_alone_is_no_reason_to_use_another_database() -> None:
     done = call("sweep", "run", "purge-tombstones", PUSHOPS_BROKER_URL="redis://127.0.0.1:1/0")
     assert done.code == 1
     assert "PUSHOPS_DATABASE_URL" in done.err
+
+
+def test_the_documented_exit_codes_are_the_ones_there_are() -> None:
+    documented = re.findall(r"^\| (\d) \|", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE)
+    assert [int(code) for code in documented] == [int(code) for code in Exit]
