@@ -85,8 +85,7 @@ class Database:
             try:
                 yield conn
             finally:
-                if not conn.closed:
-                    conn.autocommit = False
+                _end_autocommit(conn)
 
     def statement(self, query: LiteralString) -> str:
         """A constant with our schema in it, for EXPLAIN and printing."""
@@ -132,10 +131,15 @@ def _check(conn: Connection[Any]) -> None:
     try:
         row = conn.execute(CHECK).fetchone()
     finally:
-        if not conn.closed:
-            conn.autocommit = False
+        _end_autocommit(conn)
     if row is not None and row[0]:
         raise ReadOnlyServerError("expected a server that can be written to, got one in recovery or read-only")
+
+
+def _end_autocommit(conn: Connection[Any]) -> None:
+    """Not where a Ctrl-C left a query running: psycopg's complaint would take the interruption's place."""
+    if conn.info.transaction_status == TransactionStatus.IDLE:
+        conn.autocommit = False
 
 
 def _begun(conn: Connection[Any]) -> Connection[Any]:
