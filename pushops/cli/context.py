@@ -10,15 +10,19 @@ from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
 
+import psycopg
 import typer
+from psycopg.conninfo import conninfo_to_dict
 
-from pushops.errors import NotFoundError, RefusedError, SettingsError
+from pushops.db import migrate
+from pushops.errors import NotFoundError, RefusedError, SettingsError, TransientDatabaseError
 from pushops.retention.policies import SWEEPS
 from pushops.runtime import NO_DATABASE, Runtime, open_runtime, settings_or_sandbox
 from pushops.settings import Settings
 from pushops.sweeps import history
 from pushops.sweeps.sweep import Sweep
 
+_ANSWER: Final = "expected the database that PUSHOPS_DATABASE_URL names to answer"
 _PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
 
 
@@ -33,10 +37,32 @@ def opened() -> Iterator[Runtime]:
 
 
 def with_database() -> Settings:
+    """Settings that name a database which answers. Raises SettingsError and TransientDatabaseError."""
     settings = settings_or_sandbox()
     if settings.database_url is None:
         raise SettingsError(NO_DATABASE)
+    reach(settings)
     return settings
+
+
+def reach(settings: Settings) -> None:
+    """Connect once, on its own: the pool would go on trying for ten seconds, and then not know why."""
+    try:
+        migrate.connect(settings).close()
+    except psycopg.OperationalError as error:
+        raise TransientDatabaseError(f"{_ANSWER}, got {_words(error, settings)}") from None
+    except psycopg.Error as error:  # a URL that cannot be read; the driver's text repeats it
+        raise SettingsError(
+            f"expected PUSHOPS_DATABASE_URL to be a PostgreSQL URL, got {type(error).__name__}"
+        ) from None
+
+
+def _words(error: psycopg.OperationalError, settings: Settings) -> str:
+    """The driver's first line, which names host and reason; nothing of it where it holds any part of a password."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    url = settings.database_url.get_secret_value() if settings.database_url else ""
+    password = str(conninfo_to_dict(url).get("password") or "")
+    return type(error).__name__ if password and password in line else line
 
 
 def quieter(settings: Settings) -> Settings:

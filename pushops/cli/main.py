@@ -32,8 +32,14 @@ class Nouns(TyperGroup):
         try:
             return super().invoke(ctx)
         except PushopsError as error:
-            typer.echo(f"pushops: {error}", err=True)
+            typer.echo(f"pushops: {error}{_hint(error)}", err=True)
             raise typer.Exit(Exit.FAILED) from None
+
+
+def _hint(error: PushopsError) -> str:
+    """What a missing table or schema usually means."""
+    missing = error.label == "database" and str(error).startswith(("42P01", "3F000"))
+    return " (is the database migrated? pushops migrate)" if missing else ""
 
 
 def load(noun: str) -> Any:  # noqa: ANN401  (the same)

@@ -16,7 +16,7 @@ from pushops.sweeps import store
 from pushops.sweeps.dispatch import Order, dispatch
 from pushops.sweeps.store import Progress, RunRow
 from pushops.sweeps.sweep import Sweep
-from pushops.sweeps.work import Worked, work
+from pushops.sweeps.work import READING_GOOD_FOR, Outcome, Worked, work
 
 Told: TypeAlias = Callable[[RunRow, Progress], None]
 
@@ -143,7 +143,7 @@ def _turn(rt: Runtime, catalog: Mapping[str, Sweep], sweep: Sweep, run: RunRow, 
         return
     dispatch(rt, sweep, None, again)
     if not worked.batches:
-        stop.wait(min(worked.ring_after or LOOK, LOOK))
+        stop.wait(READING_GOOD_FOR if worked.outcome is Outcome.HELD else min(worked.ring_after or LOOK, LOOK))
 
 
 def _in_the_middle(worked: Worked) -> bool:

@@ -65,7 +65,25 @@ def test_a_database_that_does_not_answer_is_a_problem_that_names_no_password(com
     done = call("check", settings=complete.model_copy(update={"database_url": SecretStr(url)}))
     assert done.code == 1
     assert "problem  database" in done.out
+    assert "Connection refused" in done.out
     assert "correct-horse" not in done.text
+
+
+@pytest.mark.parametrize("words", [("sweep", "list"), ("migrate",), ("subscription", "list")])
+def test_a_command_says_why_the_database_does_not_answer(words: tuple[str, ...]) -> None:
+    done = call(*words, PUSHOPS_DATABASE_URL="postgresql://app:correct-horse@127.0.0.1:1/push")
+    assert (done.code, done.out) == (1, "")
+    assert "PUSHOPS_DATABASE_URL names to answer" in done.err
+    assert "Connection refused" in done.err
+    broken = call(*words, PUSHOPS_DATABASE_URL="correct-horse battery")
+    assert broken.code == 1
+    assert "correct-horse" not in done.text + broken.text
+
+
+def test_a_database_without_our_tables_is_told_what_to_run(empty_database_url: str) -> None:
+    done = call("sweep", "list", settings=make_settings(empty_database_url))
+    assert done.code == 1
+    assert "is the database migrated? pushops migrate" in done.err
 
 
 def test_a_database_without_migrations_is_a_problem(empty_database_url: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from pushops.cli.context import reach
 from pushops.cli.doctor import store
 from pushops.cli.doctor.findings import Finding, fine, problem, warning
 from pushops.cli.doctor.store import ForeignKey, Server
@@ -19,6 +20,7 @@ HINDERING: Final = ("RESTRICT", "NO ACTION")
 
 
 def server(rt: Runtime) -> Iterator[Finding]:
+    reach(rt.settings)
     before = datetime.now(UTC)
     with rt.db.transaction() as tx:
         found = store.server(tx)

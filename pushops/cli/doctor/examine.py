@@ -11,8 +11,9 @@ from pushops.settings import Settings
 
 Examination: TypeAlias = tuple[str, Callable[[Runtime], Iterator[Finding]]]
 
-# The second group reads our tables; without them there is nothing to say.
-WITH_DATABASE: Final[tuple[Examination, ...]] = (
+FIRST: Final[tuple[Examination, ...]] = (("database", database.server),)
+SECOND: Final[tuple[Examination, ...]] = (("migrations", database.migrations),)
+THIRD: Final[tuple[Examination, ...]] = (
     ("indexes", database.indexes),
     ("foreign keys", database.foreign_keys),
     ("replication", replication.replication),
@@ -41,19 +42,24 @@ def _servers(settings: Settings) -> Iterator[Finding]:
         return
     rt = open_runtime(settings.model_copy(update={"log_level": "error"}))
     try:
-        found = [*_run(("database", database.server), rt), *_run(("migrations", database.migrations), rt)]
-        yield from found
-        if all(finding.level is not Level.PROBLEM or finding.name == "clock" for finding in found):
-            for examination in WITH_DATABASE:
-                yield from _run(examination, rt)
+        yield from _database(rt)
         yield from _run(("broker", broker.broker), rt)
     finally:
         rt.close()
 
 
+def _database(rt: Runtime) -> Iterator[Finding]:
+    """Each group looks only where the one before found nothing in the way."""
+    for group in (FIRST, SECOND, THIRD):
+        found = [finding for examination in group for finding in _run(examination, rt)]
+        yield from found
+        if any(finding.level is Level.PROBLEM and finding.name in (name for name, _ in group) for finding in found):
+            return
+
+
 def _run(examination: Examination, rt: Runtime) -> list[Finding]:
-    name, examination_of = examination
+    name, look = examination
     try:
-        return list(examination_of(rt))
+        return list(look(rt))
     except PushopsError as error:
         return [problem(name, "to be able to look", str(error), "see whether the server is up and the role may read")]
