@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 import psycopg
@@ -21,6 +21,8 @@ from pushops.runtime import NO_DATABASE, Runtime, open_runtime, settings_or_sand
 from pushops.settings import Settings
 from pushops.sweeps import history
 from pushops.sweeps.sweep import Sweep
+
+SweepName = Annotated[str, typer.Argument(metavar="NAME", help="The name of a sweep, see pushops sweep list.")]
 
 _ANSWER: Final = "expected the database that PUSHOPS_DATABASE_URL names to answer"
 _PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
@@ -89,14 +91,6 @@ def run_named(rt: Runtime, prefix: str) -> UUID:
             return history.runs_like(tx, text)
 
     return unique(prefix, "run", find)
-
-
-def quarantine_named(rt: Runtime, sweep: Sweep, prefix: str) -> UUID:
-    def find(text: str) -> list[UUID]:
-        with rt.db.transaction() as tx:
-            return history.quarantine_like(tx, sweep.name, text)
-
-    return unique(prefix, "quarantine entry", find)
 
 
 def unique(prefix: str, what: str, find: Callable[[str], list[UUID]]) -> UUID:

@@ -43,6 +43,14 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def tell(value: Mapping[str, object], text: str, *, json_: bool) -> None:
+    """What a verb did, in either form."""
+    if json_:
+        print_json(value)
+    else:
+        say(text)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "none") -> None:
     """Columns that end in ``>`` are numbers; the last one takes what is left of the line and wraps."""
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pushops.cli.context import actor, opened, quarantine_named, sweep_named
+from pushops.cli import quarantine
+from pushops.cli.context import SweepName, actor, opened, sweep_named
 from pushops.cli.exits import DOCUMENTED, Exit
-from pushops.cli.output import Json, duration, note, print_fields, print_json, print_table, say, short
+from pushops.cli.output import Json, duration, note, print_fields, print_json, print_table, say, short, tell
 from pushops.cli.progress import follow_run
 from pushops.cli.run import Timeout, Why, as_json, finish, state_of
 from pushops.errors import BrokerError, SettingsError
@@ -22,10 +23,8 @@ from pushops.sweeps.store import RunRow
 from pushops.sweeps.sweep import Sweep
 
 app = typer.Typer(no_args_is_help=True)
-quarantine = typer.Typer(no_args_is_help=True, help="Keys and pages that were set apart: list, release.")
-app.add_typer(quarantine, name="quarantine")
+app.add_typer(quarantine.app, name="quarantine")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a sweep, see pushops sweep list.")]
 Force = Annotated[bool, typer.Option("--force", help="Run without the share brake.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End the run after so many rows.")]
 
@@ -52,7 +51,7 @@ def list_(json_: Json = False) -> None:
 
 
 @app.command("preview")
-def preview_(name: Name, force: Force = False, limit: Limit = None, json_: Json = False) -> None:
+def preview_(name: SweepName, force: Force = False, limit: Limit = None, json_: Json = False) -> None:
     """What a run would do: rows, cut-offs, batches, valves, time. Nothing is changed."""
     with opened() as rt:
         _show(preview(rt, sweep_named(name), force=force, row_limit=limit), json_=json_)
@@ -60,7 +59,7 @@ def preview_(name: Name, force: Force = False, limit: Limit = None, json_: Json 
 
 @app.command("run", epilog=DOCUMENTED)
 def run_(
-    name: Name,
+    name: SweepName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only preview; nothing is changed.")] = False,
     inline: Annotated[bool, typer.Option("--inline", help="Run in this process, without a broker.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow what the workers do until the run is closed.")] = False,
@@ -83,79 +82,33 @@ def run_(
 
 
 @app.command()
-def pause(name: Name, why: Why = "no reason given", json_: Json = False) -> None:
+def pause(name: SweepName, why: Why = "no reason given", json_: Json = False) -> None:
     """Let no batch of the sweep begin, in this run or the next, until it is resumed."""
     found = sweep_named(name)
     with opened() as rt:
         service.pause_sweep(rt, found, actor=actor(), why=why)
-    _tell({"sweep": found.name, "paused": True, "why": why}, f"{found.name} is paused: {why}", json_=json_)
+    tell({"sweep": found.name, "paused": True, "why": why}, f"{found.name} is paused: {why}", json_=json_)
 
 
 @app.command()
-def resume(name: Name, json_: Json = False) -> None:
+def resume(name: SweepName, json_: Json = False) -> None:
     """Take back a pause."""
     found = sweep_named(name)
     with opened() as rt:
         changed = service.resume_sweep(rt, found, actor=actor())
     text = f"{found.name} may run again" if changed else f"{found.name} was not paused"
-    _tell({"sweep": found.name, "paused": False, "changed": changed}, text, json_=json_)
+    tell({"sweep": found.name, "paused": False, "changed": changed}, text, json_=json_)
 
 
 @app.command()
-def acknowledge(name: Name, json_: Json = False) -> None:
+def acknowledge(name: SweepName, json_: Json = False) -> None:
     """Say that a shortened retention window is meant, so that the sweep may use it."""
     found = sweep_named(name)
     with opened() as rt:
         windows = runs.windows_of(rt.settings, found)
         service.acknowledge(rt, found, actor=actor())
     text = f"{found.name} may use {_windows(windows)}"
-    _tell({"sweep": found.name, "windows": windows}, text, json_=json_)
-
-
-@quarantine.command("list")
-def list_quarantine(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only of this sweep.")] = None,
-    released: Annotated[bool, typer.Option("--released", help="Also those that were released.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000)] = 100,
-    json_: Json = False,
-) -> None:
-    """What was set apart, newest first, with the error that did it; without an identity it is a whole page."""
-    sweep = sweep_named(name).name if name else None
-    with opened() as rt:
-        found = service.quarantined(rt, sweep, released=released, limit=limit)
-    if json_:
-        print_json(found)
-        return
-    for entry in found:
-        what = f"row {entry.identity}" if entry.identity else f"the page of batch {entry.batch_id}"
-        freed = f", released {entry.released_at:%Y-%m-%d %H:%M}" if entry.released_at else ""
-        say(f"{entry.quarantine_id}  {entry.sweep}  {entry.at:%Y-%m-%d %H:%M}{freed}\n  {what}\n  {entry.error}")
-    if not found:
-        say("nothing is set apart")
-
-
-@quarantine.command()
-def release(
-    name: Name,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids or their beginnings.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of this sweep's.")] = False,
-    json_: Json = False,
-) -> None:
-    """Let the next run look at them again."""
-    found = sweep_named(name)
-    if bool(ids) == every:
-        raise typer.BadParameter("expected ids, or --all")
-    with opened() as rt:
-        named = [quarantine_named(rt, found, text) for text in ids] if ids else None
-        count = service.release(rt, found, actor=actor(), ids=named)
-    _tell({"sweep": found.name, "released": count}, f"{count} released", json_=json_)
-
-
-def _tell(value: dict[str, Any], text: str, *, json_: bool) -> None:
-    if json_:
-        print_json(value)
-    else:
-        say(text)
+    tell({"sweep": found.name, "windows": windows}, text, json_=json_)
 
 
 def _inline(rt: Runtime, sweep: Sweep, order: Order, *, json_: bool) -> None:
