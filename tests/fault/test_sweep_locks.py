@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from threading import Event
 from time import monotonic
+from typing import Any
 
 import psycopg
 import pytest
@@ -231,7 +232,8 @@ def test_a_worker_that_lost_its_lease_changes_nothing_more(walk: str, settings: 
     """C08: two workers on the same batch; the slower one rolls back, and no row is counted twice or missed."""
     add_tombstones(pg, 40)
     close_gate(pg)
-    with opened(settings, sweep_walk=walk) as rt:
+    recorded: list[Any] = []
+    with opened(settings, recorded, sweep_walk=walk) as rt:
         run = dispatch(rt, PURGE_TOMBSTONES, None, TEST).run
         assert run is not None
         with in_background(lambda: work(rt, SWEEPS, run.run_id)):
@@ -244,6 +246,8 @@ def test_a_worker_that_lost_its_lease_changes_nothing_more(walk: str, settings: 
     assert receipts(pg, run.run_id)[0] == 40
     assert scalar(pg, "SELECT sum(ended) FROM subscription_ended_daily") == 40
     assert scalar(pg, "SELECT max(attempts) FROM sweep_batch") == 2
+    errors = [fields["error"] for _, name, fields in recorded if name == "sweep.batch" and "error" in fields]
+    assert errors == ["lost_claim"]
 
 
 @BOTH
