@@ -31,6 +31,7 @@ class Trouble:
     run_id: UUID
     killed: list[UUID] = field(default_factory=list)
     doubled: UUID | None = None
+    news: list[str] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
@@ -42,12 +43,6 @@ class Trouble:
         finally:
             self._over.set()
             thread.join(timeout=30)
-
-    @property
-    def made(self) -> str:
-        doubled = "a message delivered twice" if self.doubled else ""
-        killed = "a worker killed in mid-transaction" if self.killed else ""
-        return ", ".join(filter(None, (doubled, killed)))
 
     def _make(self) -> None:
         while not self._over.is_set() and not (self.doubled and self.killed):
@@ -65,6 +60,7 @@ class Trouble:
         if batch is not None:
             send_batches(self.rt, self.run_id, batch)
             self.doubled = batch
+            self.news.append("a message whose batch is done is delivered a second time")
 
     def _try_to_kill(self) -> None:
         """Freeze a worker that has a batch in hand; if that left a transaction open, it never wakes up again."""
@@ -80,6 +76,7 @@ class Trouble:
                     os.kill(found.pid, signal.SIGKILL)
                     if self._within(GONE_WITHIN, lambda: not self._connected(backend)):
                         self.killed.append(found.batch_id)
+                        self.news.append(f"SIGKILL for worker process {found.pid}, whose transaction was open")
             finally:
                 os.kill(found.pid, signal.SIGCONT)
 

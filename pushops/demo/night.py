@@ -75,8 +75,10 @@ class Night:
 
     def _over(self, traffic: Traffic, trouble: Trouble, moved: Moved) -> bool:
         """Whether the run is closed and both beats have had their turn."""
+        while trouble.news:
+            self.teller.say(trouble.news.pop(0))
         runs = self._runs()
-        moved(sum(run.rows for run in runs), f"{len(traffic.returns)} came back; {trouble.made}")
+        moved(sum(run.rows for run in runs), f"{len(traffic.returns)} came back")
         return runs[0].state not in OPEN and self._asked() == len(self.hired.beats)
 
     def _asked(self) -> int:

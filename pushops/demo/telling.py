@@ -61,6 +61,6 @@ class Teller:
             nonlocal said_at
             if time.monotonic() - said_at >= LINE_EVERY or done >= total:
                 said_at = time.monotonic()
-                self.say(f"{what}: {done:,} of {total:,}  {remark}")
+                self.say(f"{what}: {done:,} of {total:,}, {remark}")
 
         yield moved
