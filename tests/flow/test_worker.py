@@ -21,7 +21,8 @@ from pushops import tasks
 from pushops.errors import PushopsError
 from pushops.runtime import Runtime, runtime
 from pushops.settings import Settings
-from tests.sweeping import assert_purged, finish, make_rows, publishing, quick, run_of, start, workers
+from pushops.sweeps.work import SHIFT, SOON
+from tests.sweeping import assert_purged, count, finish, make_rows, publishing, quick, run_of, start, workers
 
 WORKERS: Final = "SELECT DISTINCT split_part(worker, ':', 2)::int FROM sweep_receipt"
 
@@ -122,12 +123,12 @@ def test_the_schedule_has_nights_of_24_hours(day: datetime) -> None:
 
 
 def ticks(schedule: crontab, since: datetime, until: datetime) -> int:
-    """How often beat would send it, looking every minute."""
+    """How often beat would send it, looking every five minutes, as often as anything here is due."""
     clock = [since]
     found, last = 0, since
     simulated = crontab(schedule._orig_minute, schedule._orig_hour, nowfun=lambda: clock[0], app=tasks.app)
     while clock[0] < until:
-        clock[0] += timedelta(minutes=1)
+        clock[0] += timedelta(minutes=5)
         if simulated.is_due(last).is_due:
             found, last = found + 1, clock[0]
     return found
@@ -142,3 +143,33 @@ def test_a_worker_writes_events_as_json_lines(settings: Settings, pg: psycopg.Co
         pool.wait_for_event("sweep.batch", outcome="applied", rows=20, level="info")
         lines = [line for line in pool.text().splitlines() if '"event"' in line]
     assert all(json.loads(line) for line in lines)
+
+
+def test_children_that_are_replaced_lose_and_double_nothing(
+    settings: Settings, pg: psycopg.Connection[Any], valkey_url: str
+) -> None:
+    """A child that made way after its task leaves no batch in hand (D21)."""
+    make_rows(pg, 300)
+    hurried = quick(settings, valkey_url, sweep_pause_ms=200)
+    with (
+        publishing(hurried),
+        runtime(hurried) as rt,
+        workers(hurried, 2, config="worker_max_tasks_per_child = 1") as pool,
+    ):
+        run = run_of(start(rt))
+        finish(rt, pg, run, pool)
+        assert len(pg.execute(WORKERS).fetchall()) > 2
+    assert_purged(pg, run, rows=300)
+    assert count(pg, "SELECT max(attempts) FROM sweep_batch") == 1
+
+
+def test_a_task_ends_long_before_its_message_is_delivered_again() -> None:
+    """No wait that the broker holds, and no task, comes near the visibility timeout (D01, D02)."""
+    conf = tasks.app.conf
+    again = conf.broker_transport_options["visibility_timeout"]
+    assert SHIFT.total_seconds() < conf.task_soft_time_limit < conf.task_time_limit
+    assert conf.task_time_limit * 2 < again
+    assert SOON.total_seconds() * 10 < again
+    assert (conf.task_acks_late, conf.task_reject_on_worker_lost, conf.worker_prefetch_multiplier) == (True, True, 1)
+    assert conf.result_backend is None
+    assert conf.task_ignore_result
