@@ -83,7 +83,8 @@ def around(*times: datetime) -> list[datetime]:
 
 
 def contact(row: Row) -> datetime:
-    return max(at for at in (row["last_seen_at"], row["last_success_at"]) if at is not None)
+    last: datetime = max(at for at in (row["last_seen_at"], row["last_success_at"]) if at is not None)
+    return last
 
 
 def tried(row: Row) -> bool:
@@ -128,7 +129,8 @@ def ageing_rows(contacts: list[datetime], since: list[datetime], now: datetime) 
             yield subscription(state, now, last_seen_at=at - DAY, last_success_at=at, **times)
             yield subscription(state, now, last_seen_at=at, last_success_at=at - DAY, **times)
     old = min(contacts) - 400 * DAY
-    for state, kept in product(LIVE, ({"legal_hold": True}, {"deleted_at": old})):
+    exempt: tuple[Row, ...] = ({"legal_hold": True}, {"deleted_at": old})
+    for state, kept in product(LIVE, exempt):
         times = {"last_seen_at": old, "last_tried_at": now, "state_since": old, "registered_at": old}
         yield subscription(state, now, **times, **kept)
     for state in ENDED:
@@ -191,7 +193,7 @@ def test_a_sweep_takes_exactly_the_rows_that_the_lifecycle_says(
 def taken(pg: Conn, case: str, run_id: object, opened_at: datetime, rows: list[Row]) -> set[bytes]:
     """The hashes of the rows that show what the sweep does; of the purge, of those that are gone."""
     if case == "purge":
-        return {row["endpoint_hash"] for row in rows} - ids(pg, key="endpoint_hash")  # type: ignore[operator]
+        return {row["endpoint_hash"] for row in rows} - ids(pg, key="endpoint_hash")
     query = f"SELECT endpoint_hash FROM push_subscription WHERE {TOUCHED[case]}"
     return {row[0] for row in pg.execute(query.encode(), {"run": run_id, "opened": opened_at})}
 
@@ -221,7 +223,7 @@ def test_only_periods_that_ended_before_the_cutoff_are_purged(
     with opened(settings, sweep_walk=walk) as rt:
         run = open_run(rt, PURGE_PERIODS)
         cut = run.cutoff_times["cutoff"]
-        rows = [
+        rows: list[Row] = [
             {"endpoint_hash": new_hash(), "push_service": "test", "began_at": cut - DAY, "ended_at": at}
             | {"end_reason": "gone" if at else None}
             for at in (None, *around(cut), cut - DAY)

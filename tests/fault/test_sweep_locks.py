@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -12,9 +14,12 @@ import pytest
 
 from pushops.retention.policies import AGE_EXPIRED, AGE_STALE, PURGE_TOMBSTONES, SCRUB_TOMBSTONES, SWEEPS
 from pushops.settings import Settings
+from pushops.subscriptions import service
+from pushops.subscriptions.identity import endpoint_hash
 from pushops.sweeps.dispatch import Order, dispatch
 from pushops.sweeps.sweep import Sweep
 from pushops.sweeps.work import work
+from tests.browser import new_endpoint, subscribe
 from tests.sweepdb import (
     Conn,
     add_ended,
@@ -283,3 +288,33 @@ def test_a_storm_of_registrations_against_a_purge_lets_no_deadlock_escape_and_lo
     assert len(made) - len(stored) <= rows <= len(made)
     assert scalar(pg, "SELECT sum(ended) FROM subscription_ended_daily") == rows
     assert scalar(pg, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
+
+
+@BOTH
+def test_a_storm_of_rotations_against_a_purge_lets_no_deadlock_escape_and_loses_no_heir(
+    walk: str, settings: Settings, pg: Conn
+) -> None:
+    """C06: rotations take two rows each, both of them doomed; the purge takes them by the page."""
+    endpoints = [new_endpoint() for _ in range(300)]
+    add_tombstones(pg, len(endpoints))
+    for (row_id,), endpoint in zip(pg.execute("SELECT id FROM push_subscription").fetchall(), endpoints, strict=True):
+        pg.execute("UPDATE push_subscription SET endpoint_hash = %s WHERE id = %s", [endpoint_hash(endpoint), row_id])
+    pairs = list(zip(endpoints[::-2], endpoints[::2], strict=True))
+    with opened(settings, sweep_walk=walk, sweep_batch_rows=7) as rt:
+
+        def storm(part: int) -> None:
+            for old, new in pairs[part::3]:
+                service.rotate(rt, old, subscribe(new))
+
+        with ExitStack() as storms:
+            for part in range(3):
+                storms.enter_context(in_background(partial(storm, part)))
+            run = drive(rt, PURGE_TOMBSTONES)
+        last = drive(rt, PURGE_TOMBSTONES)
+    heirs = {endpoint_hash(new) for _, new in pairs}
+    live = pg.execute("SELECT endpoint_hash FROM push_subscription WHERE state = 'pending' AND deleted_at IS NULL")
+    assert {row[0] for row in live} == heirs
+    assert scalar(pg, "SELECT count(*) FROM push_subscription WHERE deleted_at < now() - interval '90 days'") == 0
+    assert (run.state, last.state) == ("done", "done")
+    gone = receipts(pg, run.run_id)[0] + receipts(pg, last.run_id)[0]
+    assert scalar(pg, "SELECT sum(ended) FROM subscription_ended_daily") == gone
