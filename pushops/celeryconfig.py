@@ -20,7 +20,9 @@ task_routes = {"pushops.*": {"queue": _settings.queue}}
 task_acks_late = True
 task_reject_on_worker_lost = True
 worker_prefetch_multiplier = 1
-worker_cancel_long_running_tasks_on_connection_loss = True
+# A broker that blinks kills no batch in hand: killed, it would wait for its lease, and count as a death. Its message
+# comes a second time, and finds the receipt.
+worker_cancel_long_running_tasks_on_connection_loss = False
 broker_connection_retry_on_startup = True
 
 # A task works for about a second. The hard limit stays far below the visibility timeout, after which Redis
