@@ -40,8 +40,8 @@ def cte_loop(house: House) -> tuple[float, dict[str, Any]]:
         conn.execute("ANALYZE pushops.push_subscription")
         nudged = not _nested(conn)
         if nudged:
-            conn.execute("SET enable_hashjoin = off")
-            conn.execute("SET enable_mergejoin = off")
+            for way in ("hashjoin", "mergejoin", "seqscan", "bitmapscan"):
+                conn.execute(f"SET enable_{way} = off")
         assert _nested(conn), "expected a nested loop over the walked index and the key"
         conn.execute("CHECKPOINT")
         return clock(lambda: _loop_by_key(conn)), {"planner_nudged": nudged}

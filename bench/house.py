@@ -3,7 +3,7 @@
 import atexit
 import json
 import os
-import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -28,7 +28,6 @@ OPTIONS: Final = {
     "checkpoint_timeout": "1h",
     "maintenance_work_mem": "256MB",
 }
-TMP: Final = Path(tempfile.gettempdir())
 
 Answer = TypeVar("Answer")
 
@@ -52,7 +51,7 @@ class House:
     """A private PostgreSQL and Valkey, and one database at a time that contenders work on."""
 
     def __init__(self) -> None:
-        self.folder = TMP / f"pushops-bench-{secrets.token_hex(6)}"
+        self.folder = Path(tempfile.mkdtemp(prefix="pushops-bench-"))  # logs, and what workers leave behind
         self.postgres = PostgresServer(self.folder.with_name(self.folder.name + "-pg"), options=OPTIONS)
         self.valkey = ValkeyServer(self.folder.with_name(self.folder.name + "-broker"))
         self.keys = _new_keys()
@@ -90,6 +89,7 @@ class House:
     def remove(self) -> None:
         self.valkey.remove()
         self.postgres.remove()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextmanager

@@ -57,6 +57,7 @@ def _by_layout(results: list[Result], layout: str, steady: float) -> dict[str, A
         "batch_p99_ms": _batch_p99(results, layout),
         "last_vs_first_batch": round(steady, 3),
         "failed_attempts": sum(each.own["failed_attempts"] for each in values(results, layout, PIPELINE).values()),
+        "cte_loop_had_to_be_nudged": any(each.own["planner_nudged"] for each in values(results, layout, CTE).values()),
         "walk": next(iter(values(results, layout, PIPELINE).values())).own["walk"],
     }
 

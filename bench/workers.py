@@ -46,11 +46,12 @@ class Worker:
 @contextmanager
 def working(house: House, app: str, **settings: object) -> Iterator[Worker]:
     """``celery -A APP worker -c 2``, ready; stopped at the end of the block."""
-    log = house.folder.with_name(f"{house.folder.name}-{app}.log")
+    log = house.folder / f"{app}.log"
     options = ["--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     command = [sys.executable, "-m", "celery", "-A", app, "worker", "-c", str(PROCESSES), *options]
+    environment = house.environment(**settings) | {"TMPDIR": str(house.folder)}
     with log.open("w") as file:
-        process = subprocess.Popen(command, env=house.environment(**settings), stdout=file, stderr=file)
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
     try:
         wait_for(lambda: _ready(process, log), 60, f"the worker of {app} to be ready")
         yield Worker(house, log, process.pid)
