@@ -1,13 +1,13 @@
 """The connection pool: opened after fork, checked at every checkout, closed at shutdown."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, Rollback
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
@@ -20,19 +20,17 @@ from pushops.settings import Settings
 Row = TypeVar("Row")
 MAX_LIFETIME: Final = timedelta(minutes=30)  # a failover is noticed within this even where nothing fails
 IDLE_IN_TRANSACTION: Final = timedelta(seconds=30)  # our own bug must not hold back vacuum
+MILLISECOND: Final = timedelta(milliseconds=1)
 
-# One round trip sets everything; SET LOCAL, since a pooler may hand the session to somebody else afterwards. In UTC,
-# since Python subtracts on the wall clock: where that was put forward meanwhile, 90 days would be an hour short.
-BEGIN: Final[LiteralString] = """
-SELECT set_config('statement_timeout', %(statement_timeout)s::text, true),
-       set_config('lock_timeout', %(lock_timeout)s::text, true),
-       set_config('idle_in_transaction_session_timeout', %(idle)s::text, true),
-       set_config('TimeZone', 'UTC', true),
-       set_config('synchronous_commit', coalesce(%(synchronous)s::text, current_setting('synchronous_commit')), true),
-       now()"""
+# SET LOCAL, since a pooler may hand the session to somebody else afterwards. In UTC, since Python subtracts on the
+# wall clock: where that was put forward meanwhile, 90 days would be an hour short.
+LIMITS: Final = {"TimeZone": "'UTC'", "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION // MILLISECOND)}
 
 # A demoted primary answers SELECT 1 and refuses every write: such a connection is not one.
 CHECK: Final[LiteralString] = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean"
+
+
+NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 
 class ReadOnlyServerError(psycopg.OperationalError):
@@ -55,11 +53,14 @@ class Database:
         statement_timeout: timedelta | None = None,
         lock_timeout: timedelta | None = None,
         asynchronous: bool = False,
+        planner: Mapping[str, str] = NO_OPTIONS,
+        on: Connection[Any] | None = None,
         conn: Connection[Any] | None = None,
     ) -> Iterator[Tx]:
         """One transaction with its limits; ``conn`` joins the caller's instead (its limits stay).
 
         ``asynchronous`` commits without waiting for the flush: sound only where effect and receipt vanish together.
+        ``planner`` sets options of the planner for its length; ``on`` is a connection that was borrowed for several.
         Errors leave as children of DatabaseError.
         """
         if conn is not None:
@@ -67,25 +68,27 @@ class Database:
                 yield Tx(conn, _now(conn), self.schema)
             return
         limits = {
-            "statement_timeout": _milliseconds(statement_timeout or self._settings.statement_timeout),
-            "lock_timeout": _milliseconds(lock_timeout or self._settings.lock_timeout),
-            "idle": _milliseconds(IDLE_IN_TRANSACTION),
-            "synchronous": "off" if asynchronous else None,
+            "statement_timeout": str((statement_timeout or self._settings.statement_timeout) // MILLISECOND),
+            "lock_timeout": str((lock_timeout or self._settings.lock_timeout) // MILLISECOND),
         }
-        with translated(), self._connection() as own, own.transaction():
-            row = own.execute(BEGIN, limits).fetchone()
-            assert row is not None  # noqa: S101  (a SELECT without FROM)
-            yield Tx(own, row[-1], self.schema)
+        flush = {"synchronous_commit": "off"} if asynchronous else {}
+        with translated(), self.borrowed(on) as own, _transaction(own, {**LIMITS, **limits, **flush, **planner}) as now:
+            yield Tx(own, now, self.schema)
+
+    @contextmanager
+    def borrowed(self, own: Connection[Any] | None = None) -> Iterator[Connection[Any]]:
+        """A checked connection for several transactions in a row, in autocommit between them."""
+        if own is not None:
+            yield own
+            return
+        with translated(), self._connection() as conn:
+            yield conn
 
     @contextmanager
     def autocommit(self) -> Iterator[Connection[Any]]:
         """A connection outside any transaction, for what PostgreSQL refuses inside one."""
-        with translated(), self._connection() as conn:
-            conn.autocommit = True
-            try:
-                yield conn
-            finally:
-                _end_autocommit(conn)
+        with self.borrowed() as conn:
+            yield conn
 
     def statement(self, query: LiteralString) -> str:
         """A constant with our schema in it, for EXPLAIN and printing."""
@@ -117,7 +120,7 @@ def _make_pool(settings: Settings) -> ConnectionPool[Connection[Any]]:
         timeout=10,
         max_lifetime=MAX_LIFETIME.total_seconds(),
         # Behind a transaction-mode pooler a prepared statement may not be there next time.
-        kwargs={"prepare_threshold": None if settings.pooler else 5},
+        kwargs={"prepare_threshold": None if settings.pooler else 5, "autocommit": True},
         check=_check,
         open=False,
         name="pushops",
@@ -127,19 +130,42 @@ def _make_pool(settings: Settings) -> ConnectionPool[Connection[Any]]:
 
 
 def _check(conn: Connection[Any]) -> None:
-    conn.autocommit = True
-    try:
-        row = conn.execute(CHECK).fetchone()
-    finally:
-        _end_autocommit(conn)
+    row = conn.execute(CHECK).fetchone()
     if row is not None and row[0]:
         raise ReadOnlyServerError("expected a server that can be written to, got one in recovery or read-only")
 
 
-def _end_autocommit(conn: Connection[Any]) -> None:
-    """Not where a Ctrl-C left a query running: psycopg's complaint would take the interruption's place."""
-    if conn.info.transaction_status == TransactionStatus.IDLE:
-        conn.autocommit = False
+@contextmanager
+def _transaction(conn: Connection[Any], options: Mapping[str, str]) -> Iterator[Any]:
+    """Begin, set and look at the clock in one round trip; commit, or roll back what raised. Gives ``now``."""
+    settings = "".join(f"SET LOCAL {name} = {value}; " for name, value in options.items())
+    cursor = conn.execute(f"BEGIN; {settings}SELECT now()".encode(), prepare=False)
+    while cursor.nextset():
+        pass
+    row = cursor.fetchone()
+    assert row is not None  # noqa: S101  (a SELECT without FROM)
+    try:
+        yield row[0]
+    except Rollback:
+        conn.execute("ROLLBACK", prepare=False)
+    except BaseException:
+        _roll_back(conn)
+        raise
+    else:
+        _commit(conn)
+
+
+def _commit(conn: Connection[Any]) -> None:
+    """PostgreSQL answers ROLLBACK to the COMMIT of a failed transaction, without an error."""
+    if conn.execute("COMMIT", prepare=False).statusmessage != "COMMIT":
+        raise psycopg.errors.InFailedSqlTransaction("expected a transaction to commit, it had failed")
+
+
+def _roll_back(conn: Connection[Any]) -> None:
+    """Not where an interruption left a query running: the pool throws such a connection away."""
+    if conn.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+        with suppress(psycopg.Error):
+            conn.execute("ROLLBACK", prepare=False)
 
 
 def _begun(conn: Connection[Any]) -> Connection[Any]:
@@ -152,7 +178,3 @@ def _begun(conn: Connection[Any]) -> Connection[Any]:
 def _now(conn: Connection[Any]) -> Any:  # noqa: ANN401  (datetime, but the row factory is the caller's)
     with conn.cursor(row_factory=psycopg.rows.scalar_row) as cursor:
         return cursor.execute("SELECT now()").fetchone()
-
-
-def _milliseconds(value: timedelta) -> str:
-    return str(value // timedelta(milliseconds=1))

@@ -2,12 +2,13 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from pushops.db import Database, Tx
+from pushops.db.pool import NO_OPTIONS
 from pushops.demo import store
 from pushops.demo.audience import PATIENCE
 from pushops.demo.stage import Scale
@@ -41,7 +42,7 @@ class Measured:
 
 def measure(db: Database, scale: Scale) -> Measured:
     """A usual batch and the quickest of a few DELETEs: what must be cancelled may find the machine idle."""
-    batches = [_rolled_back(db, lambda tx: _batch(tx, scale)) for _ in range(BATCHES_TRIED)]
+    batches = [_rolled_back(db, lambda tx: _batch(tx, scale), sql.PLAN_BLOCKS) for _ in range(BATCHES_TRIED)]
     deletes = [_rolled_back(db, store.one_delete) for _ in range(DELETES_TRIED)]
     return Measured(statistics.median(batches), min(deletes))
 
@@ -57,13 +58,12 @@ def try_one_delete(db: Database, timeout: timedelta) -> int | None:
 
 def _batch(tx: Tx, scale: Scale) -> None:
     """The sweep's own effect, counters included, on the first page of the table."""
-    block = plan.blocks_per_page(scale.batch_rows, scale.tombstones, store.blocks(tx))
-    tx.run(sql.PLAN_BLOCKS, {})
+    block = plan.blocks_per_page(scale.batch_rows, scale.tombstones, None, store.blocks(tx))
     tx.run(sql.effect(PURGE_TOMBSTONES, _CLAUSE.format(block=block)), {})
 
 
-def _rolled_back(db: Database, work: Callable[[Tx], object]) -> float:
-    with db.transaction(statement_timeout=PATIENCE) as tx, tx.conn.transaction(force_rollback=True):
+def _rolled_back(db: Database, work: Callable[[Tx], object], planner: Mapping[str, str] = NO_OPTIONS) -> float:
+    with db.transaction(statement_timeout=PATIENCE, planner=planner) as tx, tx.conn.transaction(force_rollback=True):
         started = time.monotonic()
         work(tx)
         return time.monotonic() - started

@@ -37,7 +37,7 @@ SELECT batch_id, split_part(worker, ':', -1)::int AS pid FROM {schema}.sweep_bat
 # A transaction that has purged something and waits for its worker's next word. Only batches write to the counters.
 HELD_OPEN: Final[LiteralString] = """
 SELECT a.pid FROM pg_stat_activity AS a JOIN pg_locks AS l ON l.pid = a.pid
- WHERE l.relation = '{schema}.subscription_ended_daily'::regclass AND l.mode = 'RowExclusiveLock'
+ WHERE l.relation = '{schema}.subscription_ended_batch'::regclass AND l.mode = 'RowExclusiveLock'
    AND a.datname = current_database() AND a.state = 'idle in transaction'
    AND a.state_change < clock_timestamp() - interval '100 milliseconds'
    AND EXISTS (SELECT FROM {schema}.sweep_batch WHERE batch_id = %(batch_id)s::uuid AND state = 'claimed'

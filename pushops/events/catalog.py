@@ -64,4 +64,3 @@ def as_markdown() -> str:
         for name, kind in sorted(CATALOG.items())
     ]
     return "\n".join([*lines, ""])
-

@@ -21,7 +21,7 @@ def log_sink(log_format: str, log_level: str) -> Sink:
     """A sink that writes events at or above ``log_level``."""
     renderer: Any = structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer()
     logger = structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr),
+        structlog.WriteLogger(sys.stderr),  # one write a line: workers share a stream
         processors=[structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso"), renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[Level(log_level)]),
     )

@@ -64,6 +64,7 @@ PURGE_TOMBSTONES: Final = Sweep(
     predicate=store.TOMBSTONE_OVER,
     windows=(Window("cutoff", ("tombstone_retention",), floor=30 * _DAY),),
     effect=store.PURGE,
+    fold=store.FOLD_ENDED,
     brake=True,
     blocks=True,
 )

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from psycopg import Connection
+
 from pushops.db import Tx
 from pushops.errors import LockTimeoutError, PushopsError, StatementTimeoutError, TransientDatabaseError
 from pushops.runtime import Runtime
@@ -43,6 +45,9 @@ class Shift:
     run: RunRow
     held: Held
     holder: UUID
+    conn: Connection[Any] | None = (
+        None  # one for the whole shift: checking one out for every batch costs as much as the claim
+    )
 
     @cached_property
     def worker(self) -> str:
@@ -79,7 +84,7 @@ def claim(shift: Shift, ids: list[UUID] | None) -> tuple[BatchRow, UUID] | None:
         "lease": shift.rt.settings.sweep_lease,
         "deaths": plan.DEATHS,
     }
-    with shift.rt.db.transaction(asynchronous=True) as tx:
+    with shift.rt.db.transaction(asynchronous=True, on=shift.conn) as tx:
         row = store.claim(tx, values)
     return None if row is None else (row, token)
 
@@ -111,8 +116,8 @@ def _apply(shift: Shift, row: BatchRow, token: UUID) -> Applied:
 def _apply_once(shift: Shift, row: BatchRow, token: UUID, *, sure: bool) -> Applied:
     """Effect and receipt in one transaction. It may commit asynchronously: they vanish together or not at all."""
     batch = shift.bind(row)
-    with shift.rt.db.transaction(lock_timeout=LOCK_TIMEOUT, asynchronous=True) as tx:
-        tx.run(sql.plan_for(shift.run.walked_along), {})
+    planner = sql.plan_for(shift.run.walked_along)
+    with shift.rt.db.transaction(lock_timeout=LOCK_TIMEOUT, asynchronous=True, planner=planner, on=shift.conn) as tx:
         done = 0 if sure else _take(tx, shift.sweep, sql.free_rows(batch.clause), batch)
         locked = 0
         if row.expected is None or done < row.expected:
@@ -198,8 +203,7 @@ def _halve_size(shift: Shift) -> None:
 def _cut(shift: Shift, row: BatchRow, token: UUID, error: str, *, failures: int) -> None:
     """Two pages in the place of one, or the last row alone into quarantine."""
     batch = shift.bind(row)
-    with shift.rt.db.transaction() as tx:
-        tx.run(sql.plan_for(shift.run.walked_along), {})
+    with shift.rt.db.transaction(planner=sql.plan_for(shift.run.walked_along)) as tx:
         middle = tx.maybe(sql.middle(shift.sweep, shift.run.walked_along, batch.clause), batch.params, Middle)
         if middle is None:
             store.fail(tx, row.batch_id, token, error, plan.back_off(row.failures))

@@ -160,7 +160,7 @@ def _queue_reading(rt: Runtime, bell: Bell | None, run: RunRow) -> Reading:
 
 def _write(rt: Runtime, sweep: Sweep, run_id: UUID, pages: int) -> _Step | None:
     """Pages, their batches and the cursor, in one transaction; None where another dispatcher holds the run."""
-    with rt.db.transaction(statement_timeout=runs.COUNT_TIMEOUT) as tx:
+    with rt.db.transaction(statement_timeout=runs.COUNT_TIMEOUT, planner=sql.PLAN_PAGES) as tx:
         run = store.lock_run(tx, run_id)
         if run is None or run.state != "running" or run.walked:
             return None
@@ -181,7 +181,6 @@ def _cut_index(tx: Tx, sweep: Sweep, run: RunRow, size: int, pages: int) -> _Ste
     wanted = size * pages
     if run.row_limit is not None:
         wanted = min(wanted, run.row_limit - run.rows_dispatched)
-    tx.run(sql.PLAN_PAGES, {})
     values = sql.bounds("cursor", run.cursor) | run.cutoff_times | sql.floors(sweep) | {"rows": wanted, "page": size}
     query = sql.page_ends(sweep, has_cursor=run.cursor is not None)
     ends = tx.rows(query, values, PageEnd) if wanted > 0 else []
@@ -193,7 +192,7 @@ def _cut_index(tx: Tx, sweep: Sweep, run: RunRow, size: int, pages: int) -> _Ste
 def _cut_blocks(run: RunRow, size: int, pages: int) -> _Step:
     end = int(run.walk_end[0]) if run.walk_end else 0
     first = int(run.cursor[0].strip("()").split(",")[0]) if run.cursor else 0
-    step = plan.blocks_per_page(size, run.eligible_rows or end, end)
+    step = plan.blocks_per_page(size, run.eligible_rows or end, run.table_rows, end)
     cut = plan.block_pages(run.run_id, runs.cutoff_key(run), first, step, end, pages)
     return _Step(cut, 0, not cut or first + step * pages >= end)
 

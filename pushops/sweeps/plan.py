@@ -32,9 +32,14 @@ def choose_walk(eligible: int | None, facts: TableFacts) -> Walk:
     return Walk.BLOCKS
 
 
-def blocks_per_page(page_rows: int, eligible: int, blocks: int) -> int:
-    """So many blocks that about ``page_rows`` eligible rows lie in them."""
-    return max(1, round(page_rows * blocks / max(eligible, 1)))
+def blocks_per_page(page_rows: int, eligible: int, rows: int | None, blocks: int) -> int:
+    """So many blocks that about ``page_rows`` eligible rows lie in them, and never more rows than the largest page.
+
+    The eligible rows may be an estimate: too low a one must not make a page of half the table.
+    """
+    wanted = round(page_rows * blocks / max(eligible, 1))
+    most = round(LARGEST_PAGE * blocks / max(rows or 0, eligible, 1))
+    return max(1, min(wanted, most))
 
 
 def block_pages(run_id: UUID, cutoffs: str, first: int, step: int, end: int, count: int) -> list[NewBatch]:

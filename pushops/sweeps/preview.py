@@ -101,7 +101,7 @@ def count_batches(walk: Walk, page: int, meant: int | None, size: Size) -> int |
         return None
     if walk is Walk.INDEX:
         return ceil(meant / page)
-    return ceil(size.facts.blocks / plan.blocks_per_page(page, meant, size.facts.blocks))
+    return ceil(size.facts.blocks / plan.blocks_per_page(page, meant, size.rows, size.facts.blocks))
 
 
 def usual_pace(settings: Settings, sweep: Sweep, page: int) -> float:

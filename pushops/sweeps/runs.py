@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
 from pushops.db import Tx
-from pushops.errors import StatementTimeoutError
+from pushops.errors import StatementTimeoutError, TransientDatabaseError
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps import plan, sql, store
@@ -64,7 +65,8 @@ def open_or_join(
             found = None
     if found is not None:
         return found, False
-    size = measure(rt, sweep, windows)
+    braked = sweep.brake and not force and rt.settings.sweep_max_share < 1
+    size = measure(rt, sweep, windows, braked=braked)
     return _open(rt, sweep, windows, size, started_by=started_by, force=force, row_limit=row_limit)
 
 
@@ -134,10 +136,17 @@ def walk_for(settings: Settings, sweep: Sweep, size: Size, row_limit: int | None
     return plan.choose_walk(size.eligible, size.facts)
 
 
-def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta]) -> Size:
-    """Count the table and what is meant, to the end: the share's limit may be raised while the run waits."""
+def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, braked: bool) -> Size:
+    """Count the table and what is meant, to the end: the share's limit may be raised while the run waits.
+
+    Where no brake asks, the planner's estimate is enough to choose a walk and to show progress.
+    """
     with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
         facts = facts_of(tx, sweep)
+        if not braked and facts.rows > 0:
+            values = {name: tx.now - window for name, window in windows.items()} | sql.floors(sweep)
+            guess = tx.scalar(sql.estimate(sweep), values)[0]["Plan"]["Plan Rows"]
+            return Size(int(guess), round(facts.rows), facts)
     try:
         with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
             rows = count_rows(tx, sweep, facts)
@@ -204,6 +213,7 @@ def conclude(rt: Runtime, sweep: Sweep, run_id: UUID) -> RunRow | None:
         if run is None or run.closed_at is not None:
             return run
         killers = store.quarantine_killers(tx, run.sweep, run_id, run.walk, plan.DEATHS)
+        _fold(tx, sweep)
         _advance(tx, run)
         after = store.run(tx, run_id)
     for batch in killers:
@@ -211,6 +221,17 @@ def conclude(rt: Runtime, sweep: Sweep, run_id: UUID) -> RunRow | None:
     if after is not None and after.closed_at is not None:
         _tell_closed(rt, run_id)
     return after
+
+
+def fold(rt: Runtime, sweep: Sweep) -> None:
+    """Fold what the batches left aside, once for many of them; what cannot be folded now is folded later."""
+    with suppress(TransientDatabaseError), rt.db.transaction() as tx:
+        _fold(tx, sweep)
+
+
+def _fold(tx: Tx, sweep: Sweep) -> None:
+    if sweep.fold is not None:
+        tx.run(sweep.fold, {})
 
 
 def settle_asked(tx: Tx, run_id: UUID) -> None:

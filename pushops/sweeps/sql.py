@@ -3,7 +3,7 @@
 Everything here is put together from the declaration's own literals; values are always parameters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, LiteralString
@@ -15,20 +15,17 @@ from pushops.sweeps.sweep import Column, Sweep, Walk
 # would leave the former behind. A multixact is misread, which lock_timeout and the second form make good.)
 FREE: Final = "(xmax = 0 OR age(xmax) > (SELECT age(pg_snapshot_xmin(pg_current_snapshot())::xid)))"
 
-# Stale statistics must not turn a page into a scan of the table, nor the join behind it into a hash of another.
-PLAN_INDEX: Final[LiteralString] = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-       set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"""
+# Options of the planner. Stale statistics must not turn a page into a scan of the table, nor the join behind it into a
+# hash of another.
+PLAN_INDEX: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off"}
 # The dispatcher stops after a few pages of many: whatever sorts first would read all that is left, for every step.
-PLAN_PAGES: Final[LiteralString] = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-       set_config('enable_sort', 'off', true), set_config('enable_incremental_sort', 'off', true),
-       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-       set_config('jit', 'off', true)"""
+PLAN_PAGES: Final = PLAN_INDEX | {
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "enable_incremental_sort": "off",
+}
 # Only the range of blocks is left: the partial index would visit the same rows in another, scattered order.
-PLAN_BLOCKS: Final[LiteralString] = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)"""
+PLAN_BLOCKS: Final = {"enable_seqscan": "off", "enable_indexscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 
 
 def literal(text: str) -> LiteralString:
@@ -36,7 +33,7 @@ def literal(text: str) -> LiteralString:
     return text
 
 
-def plan_for(walk: Walk) -> LiteralString:
+def plan_for(walk: Walk) -> Mapping[str, str]:
     return PLAN_BLOCKS if walk is Walk.BLOCKS else PLAN_INDEX
 
 
@@ -153,6 +150,11 @@ def middle(sweep: Sweep, walk: Walk, clause: str) -> LiteralString:
 def eligible(sweep: Sweep) -> LiteralString:
     """How many rows are meant."""
     return literal(f"SELECT count(*) FROM {sweep.table} WHERE {predicate(sweep)}")
+
+
+def estimate(sweep: Sweep) -> LiteralString:
+    """What the planner thinks of it: a guess as good as the last analyze, for nothing."""
+    return literal(f"EXPLAIN (FORMAT JSON) SELECT 1 FROM {sweep.table} WHERE {predicate(sweep)}")
 
 
 def oldest(sweep: Sweep) -> LiteralString:

@@ -89,6 +89,7 @@ class Sweep:
     follow_up: LiteralString | None = (
         None  # a second statement of the same transaction: it sees what the effect waited for
     )
+    fold: LiteralString | None = None  # run after a shift and before a run closes: merges what effects left aside
     acting: Acting | None = None
     identity: Column = field(default=Column("id", "uuid"))
     blocks: bool = False  # may be walked along the table's blocks

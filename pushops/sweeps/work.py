@@ -69,7 +69,8 @@ def _with_slot(rt: Runtime, sweep: Sweep, run: RunRow, ids: list[UUID], length: 
     try:
         with rt.db.transaction() as tx:
             held = Held(store.held_identities(tx, sweep.name), store.held_pages(tx, sweep.name))
-        return _loop(Shift(rt, sweep, run, held, holder), ids, length)
+        with rt.db.borrowed() as conn:
+            return _loop(Shift(rt, sweep, run, held, holder, conn), ids, length)
     finally:
         pause = timedelta(milliseconds=rt.settings.sweep_pause_ms)
         with rt.db.transaction(asynchronous=True) as tx:
@@ -105,13 +106,18 @@ def _loop(shift: Shift, ids: list[UUID], length: timedelta) -> Worked:
             return _nothing_due(shift, batches)
         execute(shift, *found)
         batches += 1
-        if time.monotonic() + shift.pause.total_seconds() >= deadline:
+        if _lost(shift) or time.monotonic() + shift.pause.total_seconds() >= deadline:
             return _over(shift, batches)
         if shift.pause:
             time.sleep(shift.pause.total_seconds())
 
 
+def _lost(shift: Shift) -> bool:
+    return shift.conn is not None and shift.conn.closed
+
+
 def _over(shift: Shift, batches: int) -> Worked:
+    runs.fold(shift.rt, shift.sweep)
     with shift.rt.db.transaction() as tx:
         left = store.ready(tx, shift.run.run_id)
     return _what_next(shift, batches, left) if left.due else _nothing_due(shift, batches)

@@ -73,9 +73,9 @@ def all_plans(rt: Runtime, *, analyzed: bool) -> Plans:
         for walk in walks(sweep):
             with rt.db.transaction() as tx:
                 named = statements(rt, tx, sweep, run, walk)
-                for name, (query, params) in named.items():
-                    tx.run("RESET ALL", {})
-                    tx.run(sql.PLAN_PAGES if name == "page_ends" else sql.plan_for(walk), {})
+            for name, (query, params) in named.items():
+                planner = sql.PLAN_PAGES if name == "page_ends" else sql.plan_for(walk)
+                with rt.db.transaction(planner=planner) as tx:
                     found[sweep.name, walk, name, analyzed] = explain(tx, query, params)
     return found
 

@@ -117,9 +117,15 @@ def test_blocks_are_walked_where_the_rows_are_dense(eligible: int | None, blocks
     assert plan.choose_walk(eligible, TableFacts(blocks, 0, None)) is walk
 
 
+@given(st.integers(1, 10**7), st.integers(1, 10**7), st.integers(1, 10**6))
+def test_a_bad_estimate_makes_no_page_of_half_the_table(eligible: int, rows: int, blocks: int) -> None:
+    step = plan.blocks_per_page(5_000, eligible, rows, blocks)
+    assert step == 1 or step * rows / blocks <= plan.LARGEST_PAGE * 1.5
+
+
 @given(st.integers(1, 20_000), st.integers(0, 10**7), st.integers(1, 10**6))
 def test_a_block_page_is_never_empty_and_holds_about_the_rows_asked_for(size: int, eligible: int, blocks: int) -> None:
-    step = plan.blocks_per_page(size, eligible, blocks)
+    step = plan.blocks_per_page(size, eligible, None, blocks)
     assert step >= 1
     if step > 1 and eligible:
         assert abs(step * eligible / blocks - size) <= eligible / blocks

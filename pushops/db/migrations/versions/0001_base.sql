@@ -154,6 +154,18 @@ CREATE TABLE {schema}.subscription_ended_daily (
   PRIMARY KEY (day, push_service, origin, end_reason, lifetime_bucket)
 );
 
+-- The same of single batches, until a shift's end folds many of them into the days at once: two batches never wait for
+-- each other's counters, and a day's row is written once a second, not once a batch.
+CREATE TABLE {schema}.subscription_ended_batch (
+  fold_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  days           date[] NOT NULL,
+  push_services  text[] NOT NULL,
+  origins        text[] NOT NULL,
+  end_reasons    text[] NOT NULL,
+  buckets        smallint[] NOT NULL,
+  counts         integer[] NOT NULL
+);
+
 -- Who did what to which subscription. No endpoint, no key.
 CREATE TABLE {schema}.audit (
   audit_id       uuid PRIMARY KEY DEFAULT {schema}.new_id(),
