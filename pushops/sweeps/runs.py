@@ -213,9 +213,10 @@ def conclude(rt: Runtime, sweep: Sweep, run_id: UUID) -> RunRow | None:
         if run is None or run.closed_at is not None:
             return run
         killers = store.quarantine_killers(tx, run.sweep, run_id, run.walk, plan.DEATHS)
-        _fold(tx, sweep)
         _advance(tx, run)
         after = store.run(tx, run_id)
+        if after is not None and after.closed_at is not None:
+            _fold(tx, sweep)  # after the look that found every batch settled: it sees what each of them left
     for batch in killers:
         rt.events.emit("sweep.quarantined", sweep=sweep.name, run=run_id, batch=batch, error="worker_lost")
     if after is not None and after.closed_at is not None:
