@@ -6,12 +6,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import pytest
 
+from pushops.errors import LockTimeoutError
 from pushops.retention.policies import PURGE_TOMBSTONES, SWEEPS
 from pushops.settings import Settings
+from pushops.subscriptions.reading import stats
+from pushops.sweeps import runs
 from pushops.sweeps.dispatch import Order, dispatch
+from pushops.sweeps.service import cancel_run
 from pushops.sweeps.work import work
 from tests.sweepdb import (
     Conn,
@@ -24,6 +31,7 @@ from tests.sweepdb import (
     open_gate,
     opened,
     receipts,
+    run_of,
     scalar,
     wait_at_gate,
 )
@@ -31,6 +39,9 @@ from tests.sweeping import ROOT, as_environment, expire_leases, wait_until
 
 TEST = Order(started_by="test")
 BOTH = pytest.mark.parametrize("walk", ["index", "blocks"])
+UNFOLDED: Final = {PURGE_TOMBSTONES.name: replace(PURGE_TOMBSTONES, fold=None)}  # counters that wait to be folded
+BLOCKED: Final = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 QUICK = {"sweep_pause_ms": 0, "sweep_batch_rows": 10, "sweep_max_share": 1.0}
 
 # A dispatcher that is killed when it would ring for its third step's pages: they are committed, nobody knows.
@@ -120,19 +131,92 @@ def test_a_worker_killed_in_mid_transaction_leaves_nothing_behind_but_its_attemp
     assert scalar(pg, "SELECT sum(ended) FROM subscription_ended_daily") == 50
 
 
-def test_two_workers_that_want_the_same_counter_wait_briefly_and_lose_nothing(settings: Settings, pg: Conn) -> None:
-    """The second gives up at its lock timeout, comes back, and every row is folded once."""
+def test_two_batches_that_count_on_the_same_day_do_not_wait_for_each_other(settings: Settings, pg: Conn) -> None:
+    """One stands in the middle of its transaction, its counters written; the other goes by, and both are folded."""
     add_tombstones(pg, 40)
-    close_gate(pg, "AFTER INSERT", "subscription_ended_daily")
+    close_gate(pg, "AFTER INSERT", "subscription_ended_batch")
     with opened(settings, sweep_batch_rows=20) as rt:
         run = dispatch(rt, PURGE_TOMBSTONES, None, TEST).run
         assert run is not None
         with in_background(lambda: work(rt, SWEEPS, run.run_id)):
             wait_at_gate(pg)
-            work(rt, SWEEPS, run.run_id)
-            assert scalar(pg, "SELECT last_error FROM sweep_batch WHERE state = 'due'").startswith("55P03")
+            assert work(rt, SWEEPS, run.run_id).batches == 1
+            assert batch_states(pg, run.run_id) == {"done": 1, "claimed": 1}
             open_gate(pg)
-        after = drive(rt, PURGE_TOMBSTONES)
+        after = run_of(rt, run.run_id)
     assert (after.state, after.why) == ("done", None)
     assert receipts(pg, run.run_id) == (40, 0)
-    assert scalar(pg, "SELECT sum(ended) FROM subscription_ended_daily") == 40
+    assert scalar(pg, "SELECT max(attempts) FROM sweep_batch") == 1
+    assert_folded(pg, 40)
+
+
+def test_two_folds_at_once_lose_nothing_and_count_nothing_twice(settings: Settings, pg: Conn) -> None:
+    """The second waits for the first, finds its counters gone, and adds to the same days what came since."""
+    add_tombstones(pg, 60)
+    with opened(settings, sweep_batch_rows=20, lock_timeout=timedelta(seconds=20)) as rt:
+        run = dispatch(rt, PURGE_TOMBSTONES, None, TEST).run
+        assert run is not None
+        for _ in range(2):
+            work(rt, UNFOLDED, run.run_id, shift=timedelta(0))
+        close_gate(pg, "AFTER INSERT", "subscription_ended_daily")
+        with in_background(lambda: runs.fold(rt, PURGE_TOMBSTONES)):
+            wait_at_gate(pg)
+            work(rt, UNFOLDED, run.run_id, shift=timedelta(0))
+            with in_background(lambda: runs.fold(rt, PURGE_TOMBSTONES)):
+                wait_until(lambda: scalar(pg, BLOCKED) == 1, expected="the second fold to wait")
+                open_gate(pg)
+    assert receipts(pg, run.run_id) == (60, 0)
+    assert_folded(pg, 60)
+
+
+def test_a_fold_that_cannot_get_its_lock_is_made_good_by_the_next(settings: Settings, pg: Conn) -> None:
+    """A shift goes on without it; the run itself stays open until its last counters are folded."""
+    add_tombstones(pg, 60)
+    with opened(settings, sweep_batch_rows=20, lock_timeout=timedelta(milliseconds=100)) as rt:
+        run = dispatch(rt, PURGE_TOMBSTONES, None, TEST).run
+        assert run is not None
+        work(rt, UNFOLDED, run.run_id, shift=timedelta(0))
+        close_gate(pg, "AFTER INSERT", "subscription_ended_daily")
+        with in_background(lambda: runs.fold(rt, PURGE_TOMBSTONES)):
+            wait_at_gate(pg)
+            assert work(rt, SWEEPS, run.run_id, shift=timedelta(0)).batches == 1
+            with pytest.raises(LockTimeoutError):
+                work(rt, SWEEPS, run.run_id, shift=timedelta(0))
+            assert run_of(rt, run.run_id).state == "running"
+            open_gate(pg)
+        assert scalar(pg, "SELECT count(*) FROM subscription_ended_batch") == 2
+        after = drive(rt, PURGE_TOMBSTONES)
+    assert (after.run_id, after.state) == (run.run_id, "done")
+    assert receipts(pg, run.run_id) == (60, 0)
+    assert_folded(pg, 60)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "stopped"])
+def test_what_a_run_that_did_not_end_well_had_counted_is_folded_by_the_next(
+    end: str, settings: Settings, pg: Conn
+) -> None:
+    """Even by one that finds no row; until then the figures count it all the same."""
+    add_tombstones(pg, 40)
+    later = {"tombstone_retention": timedelta(days=99)} if end == "stopped" else {}
+    with opened(settings, sweep_batch_rows=20) as rt, opened(settings, **later) as then:
+        run = dispatch(rt, PURGE_TOMBSTONES, None, TEST).run
+        assert run is not None
+        work(rt, UNFOLDED, run.run_id, shift=timedelta(0))
+        if end == "cancelled":
+            cancel_run(rt, run.run_id, actor="test", why="test")
+        else:
+            dispatch(then, PURGE_TOMBSTONES, None, TEST)
+        assert run_of(rt, run.run_id).state == end
+        assert len(ids(pg)) == 20
+        assert scalar(pg, "SELECT count(*) FROM subscription_ended_daily") == 0
+        assert sum(day.purged.total() for day in stats(rt, LONG_AGO, run.opened_at)) == 20
+        pg.execute("DELETE FROM push_subscription")
+        again = drive(then, PURGE_TOMBSTONES)
+    assert again.run_id != run.run_id
+    assert (again.state, receipts(pg, again.run_id)) == ("done", (0, 0))
+    assert_folded(pg, 20)
+
+
+def assert_folded(pg: Conn, rows: int) -> None:
+    assert scalar(pg, "SELECT count(*) FROM subscription_ended_batch") == 0
+    assert scalar(pg, "SELECT sum(ended) FROM subscription_ended_daily") == rows
