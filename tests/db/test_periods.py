@@ -77,6 +77,11 @@ def test_starts_and_ends_are_counted_by_day_and_service(runtime: Runtime, pg: Pg
         "INSERT INTO subscription_ended_daily VALUES"
         " ((now() AT TIME ZONE 'UTC')::date - 2, 'fcm', '', 'gone', '30d', 7)"
     )
+    pg.execute(  # what a batch counted a moment ago, on that day and on one that was not asked for
+        "INSERT INTO subscription_ended_batch (days, push_services, origins, end_reasons, buckets, counts)"
+        " SELECT ARRAY[today - 2, today - 2, today - 9], '{fcm,fcm,fcm}', ARRAY['', '', ''], '{gone,aged_out,gone}',"
+        "        '{2,5,2}', '{3,4,90}' FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) AS days"
+    )
     today = rows.now(pg).date()
     found = service.stats(runtime, rows.now(pg) - 3 * DAY, rows.now(pg) + DAY)
     told = [
@@ -84,7 +89,7 @@ def test_starts_and_ends_are_counted_by_day_and_service(runtime: Runtime, pg: Pg
         for day in found
     ]
     assert told == [
-        (2, "fcm", 1, 0, {"unsubscribed": 1}, {"gone": 7}),
+        (2, "fcm", 1, 0, {"unsubscribed": 1}, {"gone": 10, "aged_out": 4}),
         (2, "mozilla", 1, 0, {}, {}),
         (0, "fcm", 0, 1, {}, {}),
     ]

@@ -7,6 +7,7 @@ from typing import Final, LiteralString
 from pushops.db import Tx
 
 # Days are UTC's. A rotated period went on under its heir, which has its beginning: counted there, once.
+# What batches counted and no shift has folded yet counts too: one snapshot sees either the one or the other.
 COUNT: Final[LiteralString] = """
 SELECT (began_at AT TIME ZONE 'UTC')::date AS day, push_service,
        CASE WHEN reconnection THEN 'reconnected' ELSE 'started' END AS kind, '' AS reason, count(*) AS rows
@@ -21,7 +22,11 @@ SELECT (ended_at AT TIME ZONE 'UTC')::date, push_service, 'ended', end_reason, c
  GROUP BY 1, 2, 4
 UNION ALL
 SELECT day, push_service, 'purged', end_reason, sum(ended)::bigint
-  FROM {schema}.subscription_ended_daily
+  FROM (SELECT day, push_service, end_reason, ended FROM {schema}.subscription_ended_daily
+        UNION ALL
+        SELECT day, push_service, end_reason, ended
+          FROM {schema}.subscription_ended_batch,
+               unnest(days, push_services, end_reasons, counts) AS g (day, push_service, end_reason, ended)) AS purged
  WHERE day >= (%(since)s::timestamptz AT TIME ZONE 'UTC')::date
    AND day <= (%(until)s::timestamptz AT TIME ZONE 'UTC')::date
    AND day < %(until)s::timestamptz AT TIME ZONE 'UTC'
