@@ -120,9 +120,14 @@ WITH gone AS (DELETE FROM {schema}.sweep_batch WHERE {batch} RETURNING batch_id)
 receipts AS (DELETE FROM {schema}.sweep_receipt AS r USING gone WHERE r.batch_id = gone.batch_id)
 SELECT count(*)::int FROM gone"""
 
+# A run stays for as long as something of it is in quarantine, and goes together with what was released long ago.
 RUN_OVER: Final[LiteralString] = """closed_at IS NOT NULL AND closed_at < %(cutoff)s::timestamptz
- AND NOT EXISTS (SELECT FROM {schema}.sweep_batch AS b WHERE b.run_id = sweep_run.run_id)"""
+ AND NOT EXISTS (SELECT FROM {schema}.sweep_batch AS b WHERE b.run_id = sweep_run.run_id)
+ AND NOT EXISTS (SELECT FROM {schema}.sweep_quarantine AS q WHERE q.run_id = sweep_run.run_id
+                  AND (q.released_at IS NULL OR q.released_at >= %(cutoff)s::timestamptz))"""
 
 PURGE_RUNS: Final[LiteralString] = """
-WITH gone AS (DELETE FROM {schema}.sweep_run WHERE {batch} RETURNING 1)
+WITH gone AS (DELETE FROM {schema}.sweep_run WHERE {batch} RETURNING run_id),
+released AS (
+  DELETE FROM {schema}.sweep_quarantine AS q USING gone WHERE q.run_id = gone.run_id AND q.released_at IS NOT NULL)
 SELECT count(*)::int FROM gone"""

@@ -283,6 +283,36 @@ def test_runs_go_once_they_are_old_and_their_batches_are_gone(zone: str, setting
     assert receipts(pg, run.run_id) == (1, 0)
 
 
+def in_quarantine(pg: Conn, run_id: Any, released_at: datetime | None) -> Any:
+    query = """INSERT INTO sweep_quarantine (sweep, run_id, batch_id, identity, walk, hi, error, released_at)
+               VALUES ('test', %s, gen_random_uuid(), 'x', 'index', '{}', 'test', %s) RETURNING quarantine_id"""
+    row = pg.execute(query, [run_id, released_at]).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_what_was_released_goes_with_its_run_and_a_run_stays_for_what_was_not(
+    zone: str, settings: Settings, pg: Conn
+) -> None:
+    """A key in quarantine that names no run any more would tell nobody anything, and nothing would ever end it."""
+    with opened(settings) as rt:
+        run = open_run(rt, PURGE_RUNS)
+        cut = run.cutoff_times["cutoff"]
+        old, young, both = (old_run(pg, cut - DAY) for _ in range(3))
+        gone = {in_quarantine(pg, old, cut - DAY / 2) for _ in range(2)}
+        kept = {
+            in_quarantine(pg, young, run.opened_at),
+            in_quarantine(pg, both, None),
+            in_quarantine(pg, both, cut - DAY / 2),
+            in_quarantine(pg, old_run(pg, None), cut - DAY / 2),
+        }
+        drive(rt, PURGE_RUNS)
+    assert not ids(pg, "sweep_quarantine", "quarantine_id") & gone
+    assert ids(pg, "sweep_quarantine", "quarantine_id") == kept, zone
+    assert {young, both} <= ids(pg, "sweep_run", "run_id")
+    assert old not in ids(pg, "sweep_run", "run_id")
+
+
 def test_a_cutoff_is_the_window_in_real_time_across_a_daylight_saving_change(settings: Settings, pg: Conn) -> None:
     """F20: 90 days are 2,160 hours, whatever the clocks on the walls of the server did meanwhile."""
     berlin = ZoneInfo("Europe/Berlin")
