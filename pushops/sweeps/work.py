@@ -59,6 +59,8 @@ def work(
         rt.events.emit("sweep.batch", sweep=run.sweep, run=run_id, batch=batch, outcome="already_applied")
     if ids and len(done) == len(set(ids)):
         return Worked(Outcome.ALREADY_APPLIED)
+    if run.closed_at is not None:
+        return Worked(Outcome.NOTHING_DUE)
     return _with_slot(rt, sweep, run, [i for i in ids if i not in done], shift)
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -177,3 +178,18 @@ def test_a_page_of_one_second_shift_says_whether_to_ring_again(settings: Setting
         assert (last.batches, last.ring_after, last.more_pages) == (2, None, False)
         assert run_of(rt, run.run_id).state == "done"
     assert one(pg, "SELECT count(*), sum(rows_done) FROM sweep_receipt") == (3, 30)
+
+
+def test_a_message_for_a_closed_run_finds_nothing_due_and_looks_at_nothing(
+    settings: Settings, pg: Conn, tmp_path: Path
+) -> None:
+    """No valve is read, which would hold it, and no slot is taken, of which none is free."""
+    add_tombstones(pg, 10)
+    (tmp_path / "stop").touch()
+    with opened(settings) as rt:
+        run = drive(rt, PURGE_TOMBSTONES)
+    pg.execute("UPDATE sweep_slot SET holder = gen_random_uuid(), free_at = now() + interval '1 h'")
+    with opened(settings, stop_file=tmp_path / "stop") as rt:
+        found = work(rt, SWEEPS, run.run_id, [uuid4()])
+        assert run_of(rt, run.run_id) == run
+    assert (found.outcome, found.batches, found.ring_after) == (Outcome.NOTHING_DUE, 0, None)
