@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -30,6 +31,7 @@ CONFIG: Final = "celeryconfig" if importlib.util.find_spec("celeryconfig") else 
 app.config_from_object(CONFIG)
 
 _opened: dict[int, Runtime] = {}
+_opening = threading.Lock()
 
 
 def current_runtime() -> Runtime:
@@ -38,10 +40,11 @@ def current_runtime() -> Runtime:
     The one look-up there is, because Celery calls us.
     """
     pid = os.getpid()
-    if pid not in _opened:
-        _opened.clear()
-        _opened[pid] = open_runtime(settings_or_sandbox())
-    return _opened[pid]
+    with _opening:  # a pool of threads: one of them opens, the others wait for it
+        if pid not in _opened:
+            _opened.clear()
+            _opened[pid] = open_runtime(settings_or_sandbox())
+        return _opened[pid]
 
 
 @signals.celeryd_init.connect

@@ -6,8 +6,11 @@ import json
 import os
 import pickle
 import pkgutil
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -69,6 +72,24 @@ def _in_the_child(inherited: Runtime) -> tuple[str, bool, list[tuple[Any, ...]]]
         refused = ""
     mine = tasks.current_runtime()
     return refused, mine is not inherited, mine.db.execute_all("SELECT 1", {})
+
+
+def test_the_threads_of_a_worker_share_one_runtime(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under ``-P threads`` several meet at the first use: one opens, and none is lost with its pool."""
+    both = threading.Barrier(2)
+
+    def open_slowly(_: Settings) -> Runtime:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # in time for the other thread, if it opens one as well
+        return Runtime(runtime.settings, runtime.db, None, runtime.events)
+
+    monkeypatch.setattr(tasks, "_opened", {})
+    monkeypatch.setattr(tasks, "settings_or_sandbox", lambda: runtime.settings)
+    monkeypatch.setattr(tasks, "open_runtime", open_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(tasks.current_runtime) for _ in range(2)]
+    assert found[0].result() is found[1].result()
+    assert both.broken
 
 
 def errors() -> Iterator[type[PushopsError]]:
