@@ -43,7 +43,9 @@ CATALOG: Final[dict[str, EventKind]] = {
         "warning", "sweep run verb actor why", "an operator paused, resumed, cancelled, released, ..."
     ),
     "sweep.unknown_id": _kind("warning", "task reason", "a message named something malformed or unknown"),
-    "sweep.snapshot": _kind("warning", "age owner", "an old snapshot keeps vacuum from removing what was deleted"),
+    "sweep.snapshot": _kind(
+        "warning", "age transactions owner", "an old snapshot keeps vacuum from removing what was deleted"
+    ),
     "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
 }
 

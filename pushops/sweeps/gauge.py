@@ -1,12 +1,15 @@
 """Reading every valve of a run at once. A reading is good for a second."""
 
 from datetime import datetime
+from typing import Final
 
 from pushops.runtime import Runtime
 from pushops.sweeps import probes, store, valves
 from pushops.sweeps.store import ControlRow, RunRow
 from pushops.sweeps.sweep import Sweep
 from pushops.sweeps.valves import Reading
+
+OLD_TRANSACTIONS: Final = 100_000  # of a replica's snapshot, which has no time: twenty minutes of 80 a second
 
 
 def read(rt: Runtime, sweep: Sweep, run: RunRow) -> list[Reading]:
@@ -43,6 +46,8 @@ def read_snapshot(rt: Runtime) -> Reading:
             found = probes.oldest_snapshot(tx)
         if found.seconds > rt.settings.snapshot_report_after.total_seconds():
             rt.events.emit("sweep.snapshot", age=round(found.seconds), owner=found.owner)
+        if found.transactions > OLD_TRANSACTIONS:
+            rt.events.emit("sweep.snapshot", transactions=found.transactions, owner=found.replica)
         return valves.decide_snapshot(found, rt.settings.snapshot_hold_after)
 
     return valves.seen("snapshot", probe)

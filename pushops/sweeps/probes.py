@@ -19,11 +19,16 @@ class Lag:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The oldest snapshot that holds back vacuum; ``hidden`` sessions may hold an older one."""
+    """The oldest snapshot that holds back vacuum; ``hidden`` sessions may hold an older one.
+
+    One that a replica or its slot holds for its own readers has no time, only its age in ``transactions``.
+    """
 
     seconds: float
     owner: str
     hidden: int
+    replica: str = ""
+    transactions: int = 0
 
 
 # Time-based lag is NULL on some services and zero on an idle primary: bytes are not. A slot without a consumer
@@ -55,11 +60,18 @@ WITH held AS (
    WHERE coalesce(backend_xid, backend_xmin) IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
      AND backend_type = 'client backend'
   UNION ALL
-  SELECT extract(epoch FROM clock_timestamp() - prepared)::float8, 'prepared transaction' FROM pg_prepared_xacts)
+  SELECT extract(epoch FROM clock_timestamp() - prepared)::float8, 'prepared transaction' FROM pg_prepared_xacts),
+fed_back AS (
+  SELECT age(xmin) AS transactions, 'slot ' || slot_name AS replica FROM pg_replication_slots WHERE xmin IS NOT NULL
+  UNION ALL
+  SELECT age(backend_xmin), coalesce(nullif(application_name, ''), 'a replica') FROM pg_stat_replication
+   WHERE backend_xmin IS NOT NULL)
 SELECT coalesce(max(seconds), 0)::float8 AS seconds,
        coalesce((SELECT owner FROM held ORDER BY seconds DESC LIMIT 1), '') AS owner,
        (SELECT count(*)::int FROM pg_stat_activity
-         WHERE backend_type IS NULL AND pid <> pg_backend_pid()) AS hidden
+         WHERE backend_type IS NULL AND pid <> pg_backend_pid()) AS hidden,
+       coalesce((SELECT replica FROM fed_back ORDER BY transactions DESC LIMIT 1), '') AS replica,
+       coalesce((SELECT max(transactions) FROM fed_back), 0)::int AS transactions
   FROM held"""
 
 

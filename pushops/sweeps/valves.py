@@ -85,7 +85,10 @@ def decide_lag(lag: Lag, limit: int, expected: int | None) -> Reading:
 
 
 def decide_snapshot(snapshot: Snapshot, hold_after: timedelta | None) -> Reading:
-    """An old snapshot keeps vacuum from removing what was deleted: reported always, holding only where configured."""
+    """An old snapshot keeps vacuum from removing what was deleted: reported always, holding only where configured.
+
+    A replica's is only reported: it has no time to compare.
+    """
     if hold_after is None:
         return opened("snapshot", f"oldest {snapshot.seconds:.0f} s")
     if snapshot.hidden:

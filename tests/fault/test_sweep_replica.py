@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -32,6 +33,7 @@ from tests.sweepdb import (
 from tests.sweeping import wait_until
 
 TEST = Order(started_by="test")
+DAY = timedelta(days=1)
 ALLOWED = 100_000  # bytes
 MUCH = "SELECT pg_logical_emit_message(true, 'test', repeat('x', 300000))"
 
@@ -173,6 +175,35 @@ def test_a_logical_slot_that_nobody_reads_holds_by_what_was_confirmed(settings: 
         pg.execute("SELECT pg_drop_replication_slot('reader')")
     assert reading.state is State.HOLD
     assert reading.reason.startswith("slot reader is ")
+
+
+def test_a_reader_on_a_replica_that_feeds_back_its_snapshot_is_reported_by_transactions(
+    settings: Settings, pg: Conn, replica: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C09: nothing on the primary is old, and vacuum removes nothing all the same; there is no time to hold by."""
+    monkeypatch.setattr(gauge, "OLD_TRANSACTIONS", 50)
+    recorded: list[Any] = []
+    feed_back(replica, on=True)
+    try:
+        with psycopg.connect(replica.info.dsn) as reader, opened(settings, recorded, snapshot_hold_after=DAY) as rt:
+            reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            reader.execute("SELECT 1")
+            for _ in range(60):
+                pg.execute("SELECT pg_current_xact_id()")
+            wait_until(lambda: gauge.read_snapshot(rt).open and recorded, expected="an event")
+    finally:
+        feed_back(replica, on=False)
+    level, name, fields = recorded[0]
+    assert (level, name) == ("warning", "sweep.snapshot")
+    assert fields["owner"]
+    assert fields["transactions"] > 50
+
+
+def feed_back(replica: Conn, *, on: bool) -> None:
+    """As a replica for long reports is set up, in a hurry."""
+    for setting in (f"hot_standby_feedback = {on}", f"wal_receiver_status_interval = {1 if on else 10}"):
+        replica.execute(f"ALTER SYSTEM SET {setting}".encode())
+    replica.execute("SELECT pg_reload_conf()")
 
 
 def test_a_replica_with_a_slot_that_goes_away_holds_by_what_its_slot_retains(
