@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from pushops.retention import store
-from pushops.sweeps.sweep import Column, Sweep, Window
+from pushops.sweeps.sweep import Column, Fold, Sweep, Window
 
 _DAY: Final = timedelta(days=1)
 _ID: Final = Column("id", "uuid")
@@ -64,7 +64,7 @@ PURGE_TOMBSTONES: Final = Sweep(
     predicate=store.TOMBSTONE_OVER,
     windows=(Window("cutoff", ("tombstone_retention",), floor=30 * _DAY),),
     effect=store.PURGE,
-    fold=store.FOLD_ENDED,
+    fold=Fold(store.ENDED_BATCHES, store.FOLD_ENDED),
     brake=True,
     blocks=True,
 )

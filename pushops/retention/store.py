@@ -66,35 +66,36 @@ SELECT count(*)::int FROM scrubbed"""
 TOMBSTONE_OVER: Final[LiteralString] = """deleted_at IS NOT NULL AND deleted_at < %(cutoff)s::timestamptz
  AND NOT legal_hold AND state IN ('expired', 'revoked')"""
 
-# Counted in the same statement, as arrays in one row of the batch's own.
+# Counted in the same statement, as arrays in one row of the batch's own. Day and lifetime are computed as the row goes
+# and in hours, on the integers that timestamps are: in days and in zones they cost as much as the delete itself.
 PURGE: Final[LiteralString] = """
 WITH gone AS (
   DELETE FROM {schema}.push_subscription WHERE {batch}
-  RETURNING revoked_at, created_at, push_service, origin, end_reason),
+  RETURNING date_bin('24 hours', revoked_at, timestamptz '2000-01-01 00:00:00+00') AS day,
+            push_service, origin, end_reason,
+            CASE WHEN created_at <= revoked_at - interval '8760 hours' THEN 5
+                 WHEN created_at <= revoked_at - interval '2160 hours' THEN 4
+                 WHEN created_at <= revoked_at - interval '720 hours' THEN 3
+                 WHEN created_at <= revoked_at - interval '168 hours' THEN 2
+                 WHEN created_at <= revoked_at - interval '24 hours' THEN 1
+                 ELSE 0 END AS bucket),
 counted AS (
-  SELECT (revoked_at AT TIME ZONE 'UTC')::date AS day, push_service, coalesce(origin, '') AS origin, end_reason,
-         CASE WHEN revoked_at - created_at < interval '1 day' THEN 0
-              WHEN revoked_at - created_at < interval '7 days' THEN 1
-              WHEN revoked_at - created_at < interval '30 days' THEN 2
-              WHEN revoked_at - created_at < interval '90 days' THEN 3
-              WHEN revoked_at - created_at < interval '365 days' THEN 4
-              ELSE 5 END::smallint AS bucket,
-         count(*)::int AS ended
-    FROM gone GROUP BY 1, 2, 3, 4, 5),
+  SELECT day, push_service, origin, end_reason, bucket, count(*)::int AS ended FROM gone GROUP BY 1, 2, 3, 4, 5),
 kept AS (
   INSERT INTO {schema}.subscription_ended_batch (days, push_services, origins, end_reasons, buckets, counts)
-  SELECT array_agg(day), array_agg(push_service), array_agg(origin), array_agg(end_reason), array_agg(bucket),
-         array_agg(ended)
+  SELECT array_agg(day), array_agg(push_service), array_agg(origin), array_agg(end_reason),
+         array_agg(bucket::smallint), array_agg(ended)
     FROM counted HAVING count(*) > 0)
 SELECT coalesce(sum(ended), 0)::int FROM counted"""
 
 # Whoever comes second waits for the first and finds its rows gone; the days are written in key order, so that two
-# never wait for each other crosswise.
+# never wait for each other crosswise. So many batches at a time as make the days' rows worth their writing.
+ENDED_BATCHES: Final[LiteralString] = "SELECT count(*)::int FROM {schema}.subscription_ended_batch"
 FOLD_ENDED: Final[LiteralString] = """
 WITH taken AS (DELETE FROM {schema}.subscription_ended_batch RETURNING *)
 INSERT INTO {schema}.subscription_ended_daily AS daily
        (day, push_service, origin, end_reason, lifetime_bucket, ended)
-SELECT day, push_service, origin, end_reason,
+SELECT (day AT TIME ZONE 'UTC')::date, push_service, coalesce(origin, ''), end_reason,
        (ARRAY['under 1 day', '1 to 7 days', '7 to 30 days', '30 to 90 days', '90 to 365 days', 'over 365 days'])
          [bucket + 1],
        sum(ended)

@@ -120,12 +120,17 @@ def _apply_once(shift: Shift, row: BatchRow, token: UUID, *, sure: bool) -> Appl
     with shift.rt.db.transaction(lock_timeout=LOCK_TIMEOUT, asynchronous=True, planner=planner, on=shift.conn) as tx:
         done = 0 if sure else _take(tx, shift.sweep, sql.free_rows(batch.clause), batch)
         locked = 0
-        if row.expected is None or done < row.expected:
+        if sure or _incomplete(tx, row, done):
             more, locked = _take_rest(tx, shift.sweep, batch)
             done += more
         if shift.sweep.follow_up is not None:
             tx.run(shift.sweep.follow_up, batch.params)
         return Applied(done, locked, _settle(tx, shift, row, token, done, locked))
+
+
+def _incomplete(tx: Tx, row: BatchRow, done: int) -> bool:
+    """Whether the page may hold more: fewer rows came than were counted, or, uncounted, some were skipped."""
+    return bool(tx.scalar(sql.SKIPPED, {})) if row.expected is None else done < row.expected
 
 
 def _take(tx: Tx, sweep: Sweep, selection: str, batch: Batch) -> int:

@@ -73,6 +73,14 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """Merges what effects left aside: when ``waiting`` counts enough of it, and when a run closes."""
+
+    waiting: LiteralString
+    merge: LiteralString
+
+
+@dataclass(frozen=True)
 class Sweep:
     """One declaration. ``effect`` contains ``{batch}`` where the rows are selected, and returns their count.
 
@@ -89,7 +97,7 @@ class Sweep:
     follow_up: LiteralString | None = (
         None  # a second statement of the same transaction: it sees what the effect waited for
     )
-    fold: LiteralString | None = None  # run after a shift and before a run closes: merges what effects left aside
+    fold: Fold | None = None
     acting: Acting | None = None
     identity: Column = field(default=Column("id", "uuid"))
     blocks: bool = False  # may be walked along the table's blocks

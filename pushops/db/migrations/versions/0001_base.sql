@@ -158,7 +158,7 @@ CREATE TABLE {schema}.subscription_ended_daily (
 -- each other's counters, and a day's row is written once a second, not once a batch.
 CREATE TABLE {schema}.subscription_ended_batch (
   fold_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  days           date[] NOT NULL,
+  days           timestamptz[] NOT NULL,
   push_services  text[] NOT NULL,
   origins        text[] NOT NULL,
   end_reasons    text[] NOT NULL,
