@@ -66,7 +66,7 @@ SELECT count(*)::int FROM scrubbed"""
 TOMBSTONE_OVER: Final[LiteralString] = """deleted_at IS NOT NULL AND deleted_at < %(cutoff)s::timestamptz
  AND NOT legal_hold AND state IN ('expired', 'revoked')"""
 
-# Counted in the same statement, as arrays in one row of the batch's own. Day and lifetime are computed as the row goes
+# Counted in the same statement, into a few rows of the batch's own. Day and lifetime are computed as the row goes
 # and in hours, on the integers that timestamps are: in days and in zones they cost as much as the delete itself.
 PURGE: Final[LiteralString] = """
 WITH gone AS (
@@ -82,26 +82,24 @@ WITH gone AS (
 counted AS (
   SELECT day, push_service, origin, end_reason, bucket, count(*)::int AS ended FROM gone GROUP BY 1, 2, 3, 4, 5),
 kept AS (
-  INSERT INTO {schema}.subscription_ended_batch (days, push_services, origins, end_reasons, buckets, counts)
-  SELECT array_agg(day), array_agg(push_service), array_agg(origin), array_agg(end_reason),
-         array_agg(bucket::smallint), array_agg(ended)
-    FROM counted HAVING count(*) > 0)
+  INSERT INTO {schema}.subscription_ended_batch (push_service, origin, end_reason, lifetime_bucket, days, ended)
+  SELECT push_service, coalesce(origin, ''), end_reason, bucket, array_agg(day::date), array_agg(ended)
+    FROM counted GROUP BY 1, 2, 3, 4)
 SELECT coalesce(sum(ended), 0)::int FROM counted"""
 
-# Whoever comes second waits for the first and finds its rows gone; the days are written in key order, so that two
-# never wait for each other crosswise. So many batches at a time as make the days' rows worth their writing.
 ENDED_BATCHES: Final[LiteralString] = "SELECT count(*)::int FROM {schema}.subscription_ended_batch"
+
+# Whoever comes second waits for the first and finds its rows gone; the days are written in key order, so that two
+# never wait for each other crosswise.
 FOLD_ENDED: Final[LiteralString] = """
 WITH taken AS (DELETE FROM {schema}.subscription_ended_batch RETURNING *)
 INSERT INTO {schema}.subscription_ended_daily AS daily
        (day, push_service, origin, end_reason, lifetime_bucket, ended)
-SELECT (day AT TIME ZONE 'UTC')::date, push_service, coalesce(origin, ''), end_reason,
+SELECT g.day, push_service, origin, end_reason,
        (ARRAY['under 1 day', '1 to 7 days', '7 to 30 days', '30 to 90 days', '90 to 365 days', 'over 365 days'])
-         [bucket + 1],
-       sum(ended)
-  FROM taken,
-       unnest(days, push_services, origins, end_reasons, buckets, counts)
-         AS g (day, push_service, origin, end_reason, bucket, ended)
+         [lifetime_bucket + 1],
+       sum(g.ended)
+  FROM taken, unnest(taken.days, taken.ended) AS g (day, ended)
  GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
 ON CONFLICT (day, push_service, origin, end_reason, lifetime_bucket)
 DO UPDATE SET ended = daily.ended + EXCLUDED.ended"""

@@ -123,8 +123,9 @@ def _fill(rt: Runtime, sweep: Sweep, bell: Bell | None, run: RunRow, *, opened: 
     deadline = time.monotonic() + BUDGET.total_seconds()
     batches, rows, pages = 0, 0, 1
     outcome, why = Outcome.DISPATCHED, ""
+    depth = bell.depth() if bell and not run.walked else 0
     while not run.walked:
-        full = _queue_reading(rt, bell, run)
+        full = _queue_reading(rt, depth, run)
         if not full.open:
             outcome, why = Outcome.NO_BROKER if full.state is State.UNKNOWN else Outcome.FULL, full.reason
             break
@@ -151,10 +152,10 @@ def _finish(
     return Dispatched(found.outcome, after, found.opened, found.batches, found.rows, found.why)
 
 
-def _queue_reading(rt: Runtime, bell: Bell | None, run: RunRow) -> Reading:
+def _queue_reading(rt: Runtime, depth: int | None, run: RunRow) -> Reading:
+    """The queue as it was when this dispatcher came, which takes a connection to see, and the table as it is."""
     with rt.db.transaction() as tx:
         waiting = store.ready(tx, run.run_id).due
-    depth = bell.depth() if bell else 0
     return valves.decide_queue(depth, waiting, rt.settings.sweep_max_queue)
 
 

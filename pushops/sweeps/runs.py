@@ -18,7 +18,8 @@ from pushops.sweeps.sweep import Sweep, Walk
 from pushops.sweeps.valves import Reading
 
 COUNT_TIMEOUT: Final = timedelta(seconds=20)  # once a run; without an answer the brake does not know, and holds
-FOLD_FROM: Final = 64  # batches: one write of a day's row for all of them, and less than a second's work to fold
+FOLD_FROM: Final = 10_000  # rows that batches left aside: many batches share a write, and folding takes no second
+FOLD_TIMEOUT: Final = timedelta(seconds=20)  # of the last fold, which closes the run: a run that cannot fold stays open
 EXACT_BLOCKS: Final = 20_000  # tables under 160 MB are counted, larger ones are what analyze says they are
 OPEN_STATES: Final = ("running", "pausing", "paused")
 
@@ -209,7 +210,7 @@ def conclude(rt: Runtime, sweep: Sweep, run_id: UUID) -> RunRow | None:
     Returns the run afterwards; None where somebody else holds it or it is unknown. Closing commits
     synchronously, and with it every batch that committed before.
     """
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(statement_timeout=FOLD_TIMEOUT) as tx:
         run = store.lock_run(tx, run_id)
         if run is None or run.closed_at is not None:
             return run

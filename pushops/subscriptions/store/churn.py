@@ -24,9 +24,8 @@ UNION ALL
 SELECT day, push_service, 'purged', end_reason, sum(ended)::bigint
   FROM (SELECT day, push_service, end_reason, ended FROM {schema}.subscription_ended_daily
         UNION ALL
-        SELECT day, push_service, end_reason, ended
-          FROM {schema}.subscription_ended_batch,
-               unnest(days, push_services, end_reasons, counts) AS g (day, push_service, end_reason, ended)) AS purged
+        SELECT g.day, b.push_service, b.end_reason, g.ended
+          FROM {schema}.subscription_ended_batch AS b, unnest(b.days, b.ended) AS g (day, ended)) AS purged
  WHERE day >= (%(since)s::timestamptz AT TIME ZONE 'UTC')::date
    AND day <= (%(until)s::timestamptz AT TIME ZONE 'UTC')::date
    AND day < %(until)s::timestamptz AT TIME ZONE 'UTC'

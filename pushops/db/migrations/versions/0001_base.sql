@@ -157,13 +157,13 @@ CREATE TABLE {schema}.subscription_ended_daily (
 -- The same of single batches, until a shift's end folds many of them into the days at once: two batches never wait for
 -- each other's counters, and a day's row is written once a second, not once a batch.
 CREATE TABLE {schema}.subscription_ended_batch (
-  fold_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  days           timestamptz[] NOT NULL,
-  push_services  text[] NOT NULL,
-  origins        text[] NOT NULL,
-  end_reasons    text[] NOT NULL,
-  buckets        smallint[] NOT NULL,
-  counts         integer[] NOT NULL
+  fold_id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  push_service     text NOT NULL,
+  origin           text NOT NULL,
+  end_reason       text NOT NULL,
+  lifetime_bucket  smallint NOT NULL,
+  days             date[] NOT NULL,
+  ended            integer[] NOT NULL
 );
 
 -- Who did what to which subscription. No endpoint, no key.
