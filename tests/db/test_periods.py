@@ -78,9 +78,10 @@ def test_starts_and_ends_are_counted_by_day_and_service(runtime: Runtime, pg: Pg
         " ((now() AT TIME ZONE 'UTC')::date - 2, 'fcm', '', 'gone', '30d', 7)"
     )
     pg.execute(  # what a batch counted a moment ago, on that day and on one that was not asked for
-        "INSERT INTO subscription_ended_batch (days, push_services, origins, end_reasons, buckets, counts)"
-        " SELECT ARRAY[today - 2, today - 2, today - 9], '{fcm,fcm,fcm}', ARRAY['', '', ''], '{gone,aged_out,gone}',"
-        "        '{2,5,2}', '{3,4,90}' FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) AS days"
+        "INSERT INTO subscription_ended_batch (push_service, origin, end_reason, lifetime_bucket, days, ended)"
+        " SELECT 'fcm', '', reason, bucket, ARRAY[today - 2, today - 9], ended"
+        "   FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) AS days,"
+        "        (VALUES ('gone', 2, '{3,90}'::int[]), ('aged_out', 5, '{4,0}')) AS kinds (reason, bucket, ended)"
     )
     today = rows.now(pg).date()
     found = service.stats(runtime, rows.now(pg) - 3 * DAY, rows.now(pg) + DAY)
