@@ -230,7 +230,8 @@ def fold(rt: Runtime, sweep: Sweep) -> None:
     """Fold what many batches left aside; what cannot be folded now is folded later."""
     if sweep.fold is None:
         return
-    with suppress(TransientDatabaseError), rt.db.transaction() as tx:
+    not_now = suppress(TransientDatabaseError, StatementTimeoutError)
+    with not_now, rt.db.transaction(statement_timeout=FOLD_TIMEOUT) as tx:
         if tx.scalar(sweep.fold.waiting, {}) >= FOLD_FROM:
             tx.run(sweep.fold.merge, {})
 

@@ -41,6 +41,9 @@ TEST = Order(started_by="test")
 BOTH = pytest.mark.parametrize("walk", ["index", "blocks"])
 UNFOLDED: Final = {PURGE_TOMBSTONES.name: replace(PURGE_TOMBSTONES, fold=None)}  # counters that wait to be folded
 BLOCKED: Final = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+SLOW_FOLD: Final = """
+CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$;
+CREATE TRIGGER dawdle AFTER INSERT ON subscription_ended_daily FOR EACH STATEMENT EXECUTE FUNCTION dawdle()"""
 LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 QUICK = {"sweep_pause_ms": 0, "sweep_batch_rows": 10, "sweep_max_share": 1.0}
 
@@ -150,6 +153,13 @@ def test_two_batches_that_count_on_the_same_day_do_not_wait_for_each_other(setti
     assert_folded(pg, 40)
 
 
+@pytest.fixture
+def fold_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little waits to be folded."""
+    monkeypatch.setattr(runs, "FOLD_FROM", 1)
+
+
+@pytest.mark.usefixtures("fold_at_once")
 def test_two_folds_at_once_lose_nothing_and_count_nothing_twice(settings: Settings, pg: Conn) -> None:
     """The second waits for the first, finds its counters gone, and adds to the same days what came since."""
     add_tombstones(pg, 60)
@@ -169,6 +179,7 @@ def test_two_folds_at_once_lose_nothing_and_count_nothing_twice(settings: Settin
     assert_folded(pg, 60)
 
 
+@pytest.mark.usefixtures("fold_at_once")
 def test_a_fold_that_cannot_get_its_lock_is_made_good_by_the_next(settings: Settings, pg: Conn) -> None:
     """A shift goes on without it; the run itself stays open until its last counters are folded."""
     add_tombstones(pg, 60)
@@ -189,6 +200,22 @@ def test_a_fold_that_cannot_get_its_lock_is_made_good_by_the_next(settings: Sett
     assert (after.run_id, after.state) == (run.run_id, "done")
     assert receipts(pg, run.run_id) == (60, 0)
     assert_folded(pg, 60)
+
+
+@pytest.mark.usefixtures("fold_at_once")
+def test_a_fold_that_outlasts_the_statement_timeout_is_not_cut_off(settings: Settings, pg: Conn) -> None:
+    """One that failed would leave more for the next, and a run would never end."""
+    add_tombstones(pg, 40)
+    pg.execute(SLOW_FOLD)
+    limit = timedelta(milliseconds=200)
+    with opened(settings, sweep_batch_rows=20, statement_timeout=limit) as rt:
+        run = dispatch(rt, PURGE_TOMBSTONES, None, TEST).run
+        assert run is not None
+        assert work(rt, SWEEPS, run.run_id, shift=timedelta(0)).batches == 1
+        assert_folded(pg, 20)
+        work(rt, SWEEPS, run.run_id)
+        assert run_of(rt, run.run_id).state == "done"
+    assert_folded(pg, 40)
 
 
 @pytest.mark.parametrize("end", ["cancelled", "stopped"])
