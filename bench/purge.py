@@ -34,6 +34,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--window", type=float, default=20.0, help="seconds of a live window; 0 leaves live traffic out"
     )
+    parser.add_argument(
+        "--synchronous", action="store_true", help="leave out the contenders that commit asynchronously"
+    )
     return parser.parse_args()
 
 
@@ -47,7 +50,7 @@ def _enter(servers: House) -> None:
 def _measure(servers: House, options: argparse.Namespace) -> dict[str, Any]:
     say(f"making both layouts of {options.rows:,} rows")
     layout.build(servers, options.rows)
-    results = rounds.play(servers, options.rounds)
+    results = rounds.play(servers, options.rounds, asynchronous=not options.synchronous)
     say("many small batches")
     quick = steady.last_vs_first(servers)
     servers.clone(layout.KEY_ORDER)

@@ -52,7 +52,7 @@ def _by_layout(results: list[Result], layout: str, steady: float) -> dict[str, A
     return {
         "pipeline_vs_single": _rate(results, layout, SINGLE),
         "pipeline_vs_cte_loop": _rate(results, layout, CTE),
-        "pipeline_vs_single_both_async": _rate(results, layout, f"{SINGLE}_async", f"{PIPELINE}_async"),
+        "pipeline_vs_single_both_async": _both_async(results, layout),
         "wal_per_row_vs_single": _wal(results, layout),
         "batch_p99_ms": _batch_p99(results, layout),
         "last_vs_first_batch": round(steady, 3),
@@ -70,6 +70,12 @@ def _rates(results: list[Result], layout: str) -> dict[str, int]:
 
 def _rate(results: list[Result], layout: str, to: str, of: str = PIPELINE) -> float:
     return round(ratio(results, layout, of, to, lambda timed: timed.rate), 3)
+
+
+def _both_async(results: list[Result], layout: str) -> float | None:
+    """None where the benchmark was told to commit synchronously only."""
+    label = f"{PIPELINE}_async"
+    return _rate(results, layout, f"{SINGLE}_async", label) if values(results, layout, label) else None
 
 
 def _wal(results: list[Result], layout: str) -> float:

@@ -1,6 +1,6 @@
 """Contenders in turns: each round gives every one of them a fresh copy, and ratios are taken within a round."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -57,8 +57,9 @@ class Result:
     timed: Timed
 
 
-def play(house: House, rounds: int) -> list[Result]:
+def play(house: House, rounds: int, *, asynchronous: bool) -> list[Result]:
     """All rounds. The workers are started once and warmed for each run; nothing of that is on the clock."""
+    entries = [entry for entry in ENTRIES if entry.synchronous or asynchronous]
     endless = {"sweep_pause_ms": 0, "sweep_budget_ms": 3_600_000}
     with working(house, "pushops.tasks", **endless) as purger, working(house, "bench.ids") as deleter:
         runs = _runs(purger, deleter)
@@ -66,7 +67,7 @@ def play(house: House, rounds: int) -> list[Result]:
             _start(house, number, layout, entry, runs[entry.name])
             for number in range(rounds)
             for layout in LAYOUTS
-            for entry in _turn(number)
+            for entry in _turn(entries, number)
         ]
 
 
@@ -80,9 +81,9 @@ def _runs(purger: Worker, deleter: Worker) -> dict[str, Run]:
     }
 
 
-def _turn(number: int) -> Iterator[Entry]:
+def _turn(entries: Sequence[Entry], number: int) -> Iterator[Entry]:
     """Who starts in this round; another one first each time."""
-    found = [entry for entry in ENTRIES if number % entry.every == 0]
+    found = [entry for entry in entries if number % entry.every == 0]
     first = number % len(found)
     yield from found[first:]
     yield from found[:first]

@@ -1,4 +1,4 @@
-"""The benchmark runs, at a size that says nothing about speed."""
+"""The benchmark runs, at a size that says nothing about speed; tests/system runs all of it."""
 
 import json
 import os
@@ -27,6 +27,7 @@ ASKED_FOR: Final = {
     "args_bytes_max",
     "message_bytes_max",
 }
+SMALL: Final = ("--rows", "5000", "--rounds", "1", "--window", "0", "--synchronous")
 CONTENDERS: Final = {"single_delete", "cte_loop", "in_loop", "ids_in_messages", "pipeline"}
 
 
@@ -41,15 +42,15 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.timeout(300)
 def test_the_benchmark_ends_with_every_figure_on_its_last_line_and_leaves_nothing_behind(folder: Path) -> None:
-    command = [sys.executable, "-m", "bench.purge", "--rows", "20000", "--rounds", "1", "--window", "1"]
+    command = [sys.executable, "-m", "bench.purge", *SMALL]
     environment = os.environ | {"TMPDIR": str(folder)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found.keys() >= ASKED_FOR
-    assert all(found[name] is not None for name in ASKED_FOR)
+    assert {name for name in ASKED_FOR if found[name] is None} == {"live_p99_vs_idle"}  # there is no live window
     for rates in found["rows_per_s"].values():
-        assert rates.keys() == CONTENDERS | {f"{name}_async" for name in CONTENDERS}
+        assert rates.keys() == CONTENDERS
     assert found["args_bytes_max"] < 256
     assert found["message_bytes_max"] < 4096
     assert list(folder.iterdir()) == []
