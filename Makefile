@@ -24,10 +24,10 @@ demo: setup ## purge 300,000 tombstones beside live traffic, a killed worker and
 	@$(BIN)/python -m pushops.demo
 
 test: setup ## run every test that the wheels alone can run (under five minutes)
-	$(BIN)/pytest tests/unit tests/db tests/flow tests/fault
+	$(BIN)/pytest -q -n 2 tests/unit tests/db tests/flow tests/fault
 
 test-fast: setup ## run the tests without a worker or a broker
-	$(BIN)/pytest tests/unit tests/db
+	$(BIN)/pytest -q -n 2 tests/unit tests/db
 
 test-system: setup ## run what needs Debian packages, installing them (root)
 	PYTEST=$(BIN)/pytest tests/system/run
