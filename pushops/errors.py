@@ -68,6 +68,12 @@ class StatementTimeoutError(DatabaseError):
     reportable = False
 
 
+class SetupError(DatabaseError):
+    """A right, a table or a column is missing: no row is to blame, and none may be set apart for it."""
+
+    label = "database_setup"
+
+
 class DataError(DatabaseError):
     """A row or a constraint is in the way: the same work fails again until the row is set apart."""
 

@@ -105,7 +105,7 @@ def dispatch_sweep(name: str) -> None:
 def sweep_batches(run_id: str, batch_ids: Sequence[str] = ()) -> None:
     """Work on a run for about a second: the named batches first, then whatever is ready."""
     rt = current_runtime()
-    ids = _parse_ids(rt, run_id, batch_ids)
+    ids = _parse_ids(rt, "sweep_batches", run_id, batch_ids)
     if ids is None:
         return
     done = work(rt, SWEEPS, ids[0], ids[1:])
@@ -119,7 +119,7 @@ def sweep_batches(run_id: str, batch_ids: Sequence[str] = ()) -> None:
 def more_pages(run_id: str) -> None:
     """Few batches of a run are left: write its next pages now, not at the next tick."""
     rt = current_runtime()
-    ids = _parse_ids(rt, run_id)
+    ids = _parse_ids(rt, "more_pages", run_id)
     if ids is not None:
         service.continue_run(rt, SWEEPS, bell(rt), ids[0])
 
@@ -183,9 +183,9 @@ def _redis_depth(channel: Any, client: Any, queue: str) -> int:  # noqa: ANN401 
         return int(sum(pipe.execute()))
 
 
-def _parse_ids(rt: Runtime, run_id: str, batch_ids: Sequence[str] = ()) -> list[UUID] | None:
+def _parse_ids(rt: Runtime, task: str, run_id: str, batch_ids: Sequence[str] = ()) -> list[UUID] | None:
     try:
         return [UUID(text) for text in (run_id, *batch_ids)]
     except (ValueError, TypeError, AttributeError):
-        rt.events.emit("sweep.unknown_id", task="sweep_batches", reason="malformed id")
+        rt.events.emit("sweep.unknown_id", task=task, reason="malformed id")
         return None

@@ -13,6 +13,7 @@ from pushops.errors import (
     DatabaseError,
     DataError,
     LockTimeoutError,
+    SetupError,
     StatementTimeoutError,
     TransientDatabaseError,
 )
@@ -32,7 +33,21 @@ _TRANSIENT: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
 )
+_SETUP: Final = (
+    pg.InsufficientPrivilege,
+    pg.UndefinedTable,
+    pg.UndefinedColumn,
+    pg.UndefinedFunction,
+    pg.UndefinedObject,
+    pg.InvalidSchemaName,
+)
 _DATA: Final = (psycopg.IntegrityError, psycopg.DataError, pg.RaiseException)
+_KINDS: Final[tuple[tuple[tuple[type[Exception], ...], type[DatabaseError]], ...]] = (
+    (_CONTENDED, ContendedError),
+    (_SETUP, SetupError),
+    (_DATA, DataError),
+    (_TRANSIENT, TransientDatabaseError),
+)
 
 
 def classify(error: Exception) -> DatabaseError:
@@ -46,14 +61,9 @@ def classify(error: Exception) -> DatabaseError:
             return LockTimeoutError(text)
         case pg.QueryCanceled():
             return StatementTimeoutError(text)
-        case _ if isinstance(error, _CONTENDED):
-            return ContendedError(text)
-        case _ if isinstance(error, _DATA):
-            return DataError(text)
-        case _ if isinstance(error, _TRANSIENT):
-            return TransientDatabaseError(text)
         case _:
-            return DatabaseError(text)
+            found = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), DatabaseError)
+            return found(text)
 
 
 def describe(error: Exception) -> str:

@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     redis_url: _SecretUrl = None
     db_schema: Identifier = "pushops"
     queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$"), Expected("a queue name")] = "pushops"
-    pool_size: Annotated[int, integer(1, 200)] = 4
+    pool_size: Annotated[int, integer(2, 200)] = 4
     pooler: Annotated[bool, Expected("true or false")] = False
     statement_timeout: Annotated[timedelta, Duration("10ms", "5m")] = timedelta(seconds=5)
     lock_timeout: Annotated[timedelta, Duration("10ms", "1m")] = timedelta(seconds=1)

@@ -11,9 +11,16 @@ from uuid import UUID, uuid4
 from psycopg import Connection
 
 from pushops.db import Tx
-from pushops.errors import LockTimeoutError, PushopsError, StatementTimeoutError, TransientDatabaseError
+from pushops.errors import (
+    DatabaseError,
+    LockTimeoutError,
+    PushopsError,
+    SetupError,
+    StatementTimeoutError,
+    TransientDatabaseError,
+)
 from pushops.runtime import Runtime
-from pushops.sweeps import plan, runs, sql, store
+from pushops.sweeps import plan, runs, sql, store, valves
 from pushops.sweeps.sql import Held
 from pushops.sweeps.store import BatchRow, Middle, RunRow
 from pushops.sweeps.sweep import Batch, Page, Sweep
@@ -38,16 +45,23 @@ class Applied:
 
 @dataclass(frozen=True)
 class Shift:
-    """A worker's hold on one of a run's slots, and what every batch of it shares."""
+    """A worker's hold on one of a run's slots, and what every batch of it shares.
+
+    ``conn`` is one for the whole shift: checking one out costs as much as a claim, and a worker that holds one must
+    not wait for a second.
+    """
 
     rt: Runtime
     sweep: Sweep
     run: RunRow
     held: Held
     holder: UUID
-    conn: Connection[Any] | None = (
-        None  # one for the whole shift: checking one out for every batch costs as much as the claim
-    )
+    conn: Connection[Any] | None = None
+
+    @property
+    def own(self) -> Connection[Any] | None:
+        """The shift's connection while it lives; None asks the pool for another."""
+        return None if self.conn is None or self.conn.closed else self.conn
 
     @cached_property
     def worker(self) -> str:
@@ -84,13 +98,13 @@ def claim(shift: Shift, ids: list[UUID] | None) -> tuple[BatchRow, UUID] | None:
         "lease": shift.rt.settings.sweep_lease,
         "deaths": plan.DEATHS,
     }
-    with shift.rt.db.transaction(asynchronous=True, on=shift.conn) as tx:
+    with shift.rt.db.transaction(asynchronous=True, on=shift.own) as tx:
         row = store.claim(tx, values)
     return None if row is None else (row, token)
 
 
 def execute(shift: Shift, row: BatchRow, token: UUID) -> bool:
-    """Do a claimed batch and say whether it settled. Failures are recorded, never raised: others must go on."""
+    """Do a claimed batch; False where the shift had better end. A batch's failure is recorded, and others go on."""
     fields = {"sweep": shift.sweep.name, "run": shift.run.run_id, "batch": row.batch_id, "expected": row.expected}
     try:
         with shift.rt.events.span("sweep.batch", **fields, attempt=row.attempts, worker=shift.worker) as span:
@@ -98,10 +112,9 @@ def execute(shift: Shift, row: BatchRow, token: UUID) -> bool:
             span["rows"], span["locked"] = applied.rows, applied.locked
             span["outcome"] = "applied" if applied.rows or applied.locked else "nothing_matched"
     except LostClaimError:
-        return False
+        return True
     except Exception as error:  # noqa: BLE001  (whatever it was, it is this batch's own)
-        _record_failure(shift, row, token, error)
-        return False
+        return _record_failure(shift, row, token, error)
     _adapt(shift, applied)
     return True
 
@@ -117,7 +130,7 @@ def _apply_once(shift: Shift, row: BatchRow, token: UUID, *, sure: bool) -> Appl
     """Effect and receipt in one transaction. It may commit asynchronously: they vanish together or not at all."""
     batch = shift.bind(row)
     planner = sql.plan_for(shift.run.walked_along)
-    with shift.rt.db.transaction(lock_timeout=LOCK_TIMEOUT, asynchronous=True, planner=planner, on=shift.conn) as tx:
+    with shift.rt.db.transaction(lock_timeout=LOCK_TIMEOUT, asynchronous=True, planner=planner, on=shift.own) as tx:
         done = 0 if sure else _take(tx, shift.sweep, sql.free_rows(batch.clause), batch)
         locked = 0
         if sure or _incomplete(tx, row, done):
@@ -155,11 +168,11 @@ def _act(shift: Shift, row: BatchRow, token: UUID) -> Applied:
     acting = shift.sweep.acting
     assert acting is not None  # noqa: S101  (the caller asked)
     batch = shift.bind(row)
-    with shift.rt.db.transaction() as tx:
+    with shift.rt.db.transaction(on=shift.own) as tx:
         rows = acting.claim(tx, batch)
     page = Page(batch.batch_id, batch.run_id, shift.run.cutoff_times, rows)
     result = acting.act(shift.rt, page) if rows else None
-    with shift.rt.db.transaction() as tx:
+    with shift.rt.db.transaction(on=shift.own) as tx:
         done = acting.settle(tx, batch, result) if rows else 0
         return Applied(done, 0, _settle(tx, shift, row, token, done, 0))
 
@@ -180,35 +193,62 @@ def _adapt(shift: Shift, applied: Applied) -> None:
         return
     target = plan.next_page_rows(size, applied.seconds, settings.sweep_target_batch_ms)
     if target != size:
-        with shift.rt.db.transaction(asynchronous=True) as tx:
+        with shift.rt.db.transaction(asynchronous=True, on=shift.own) as tx:
             store.adapt(tx, shift.sweep.name, size, target, settings.sweep_batch_rows)
 
 
-def _record_failure(shift: Shift, row: BatchRow, token: UUID, error: Exception) -> None:
-    """Transient errors wait; a timeout halves the page; anything else is tried again once, then cut."""
+def _record_failure(shift: Shift, row: BatchRow, token: UUID, error: Exception) -> bool:
+    """Transient errors wait; a timeout halves the page; anything else is tried again once, then cut.
+
+    What is nobody's row's fault holds the run: a missing right would set every row apart, one by one.
+    """
     text = str(error) if isinstance(error, PushopsError) else type(error).__name__
-    if isinstance(error, StatementTimeoutError):
-        _halve_size(shift)
-        _cut(shift, row, token, text, failures=0)
-    elif isinstance(error, TransientDatabaseError) or row.failures < RETRIES:
-        with shift.rt.db.transaction() as tx:
-            store.fail(tx, row.batch_id, token, text, plan.back_off(row.failures))
-    else:
-        _cut(shift, row, token, text, failures=RETRIES)
+    match error:
+        case SetupError():
+            _put_back(shift, row, token, text)
+            runs.hold(shift.rt, shift.run, valves.hold("setup", text))
+            return False
+        case StatementTimeoutError():
+            _halve_size(shift)
+            _cut(shift, row, token, text, failures=0)
+        case TransientDatabaseError():
+            _put_back(shift, row, token, text)
+        case _ if row.failures < RETRIES:
+            _put_back(shift, row, token, text)
+        case _:
+            _cut(shift, row, token, text, failures=RETRIES)
+    return shift.own is not None or shift.conn is None
+
+
+def _put_back(shift: Shift, row: BatchRow, token: UUID, error: str) -> None:
+    with shift.rt.db.transaction(on=shift.own) as tx:
+        store.fail(tx, row.batch_id, token, error, plan.back_off(row.failures))
 
 
 def _halve_size(shift: Shift) -> None:
     default = shift.rt.settings.sweep_batch_rows
-    with shift.rt.db.transaction() as tx:
+    with shift.rt.db.transaction(on=shift.own) as tx:
         control = store.control(tx, shift.sweep.name)
         size = (control.batch_rows if control else None) or default
         store.adapt(tx, shift.sweep.name, size, plan.half(size), default)
 
 
 def _cut(shift: Shift, row: BatchRow, token: UUID, error: str, *, failures: int) -> None:
-    """Two pages in the place of one, or the last row alone into quarantine."""
+    """Two pages in the place of one, or the last row alone into quarantine; put back where that fails too."""
+    try:
+        middle = _cut_once(shift, row, token, error, failures)
+    except DatabaseError:
+        _put_back(shift, row, token, error)
+        return
+    if middle is not None and middle.total == 1:
+        _tell(shift, "sweep.quarantined", row, error, identity=middle.identity)
+    elif middle is not None:
+        _tell(shift, "sweep.split", row, error, into=2)
+
+
+def _cut_once(shift: Shift, row: BatchRow, token: UUID, error: str, failures: int) -> Middle | None:
     batch = shift.bind(row)
-    with shift.rt.db.transaction(planner=sql.plan_for(shift.run.walked_along)) as tx:
+    with shift.rt.db.transaction(planner=sql.plan_for(shift.run.walked_along), on=shift.own) as tx:
         middle = tx.maybe(sql.middle(shift.sweep, shift.run.walked_along, batch.clause), batch.params, Middle)
         if middle is None:
             store.fail(tx, row.batch_id, token, error, plan.back_off(row.failures))
@@ -216,10 +256,7 @@ def _cut(shift: Shift, row: BatchRow, token: UUID, error: str, *, failures: int)
             _isolate(tx, shift, row, token, middle, error)
         else:
             _split(tx, shift, row, token, middle, error, failures)
-    if middle is not None and middle.total == 1:
-        _tell(shift, "sweep.quarantined", row, error, identity=middle.identity)
-    elif middle is not None:
-        _tell(shift, "sweep.split", row, error, into=2)
+    return middle
 
 
 def _isolate(tx: Tx, shift: Shift, row: BatchRow, token: UUID, middle: Middle, error: str) -> None:

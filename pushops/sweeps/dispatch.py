@@ -98,6 +98,7 @@ def _dispatch(rt: Runtime, sweep: Sweep, bell: Bell | None, order: Order) -> Dis
         return Dispatched(
             Outcome.SKIPPED, run or joined, opened, why=run.state if run else "another dispatcher is at it"
         )
+    gauge.tell_old_snapshots(rt)
     closed = valves.first_closed(gauge.read(rt, sweep, run))
     if closed is not None:
         runs.hold(rt, run, closed)

@@ -1,7 +1,9 @@
 """Reading every valve of a run at once. A reading is good for a second."""
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+
+from psycopg import Connection
 
 from pushops.runtime import Runtime
 from pushops.sweeps import probes, store, valves
@@ -12,12 +14,15 @@ from pushops.sweeps.valves import Reading
 OLD_TRANSACTIONS: Final = 100_000  # of a replica's snapshot, which has no time: twenty minutes of 80 a second
 
 
-def read(rt: Runtime, sweep: Sweep, run: RunRow) -> list[Reading]:
-    """All valves that a batch and a dispatcher share, in the order in which an operator would ask."""
+def read(rt: Runtime, sweep: Sweep, run: RunRow, *, on: Connection[Any] | None = None) -> list[Reading]:
+    """All valves that a batch and a dispatcher share, in the order in which an operator would ask.
+
+    ``on`` is a connection that the caller holds anyway: looking must not wait for a second one.
+    """
     settings = rt.settings
     stop = valves.decide_stop_file(settings.stop_file)
     try:
-        control, now = _control(rt, sweep.name)
+        control, now = _control(rt, sweep.name, on)
     except Exception as error:  # noqa: BLE001  (without the database nothing else can be seen)
         return [stop, valves.unknown("database", f"not reachable: {type(error).__name__}")]
     return [
@@ -26,33 +31,39 @@ def read(rt: Runtime, sweep: Sweep, run: RunRow) -> list[Reading]:
         valves.decide_retention(run.windows, control),
         valves.decide_share(run, settings.sweep_max_share, braked=sweep.brake),
         valves.decide_budget(run, now),
-        read_lag(rt),
-        read_snapshot(rt),
+        read_lag(rt, on),
+        read_snapshot(rt, on),
     ]
 
 
-def read_lag(rt: Runtime) -> Reading:
+def read_lag(rt: Runtime, on: Connection[Any] | None = None) -> Reading:
     def probe() -> Reading:
-        with rt.db.transaction() as tx:
+        with rt.db.transaction(on=on) as tx:
             found = probes.lag(tx)
         return valves.decide_lag(found, rt.settings.sweep_max_lag_bytes, rt.settings.expected_replicas)
 
     return valves.seen("lag", probe)
 
 
-def read_snapshot(rt: Runtime) -> Reading:
+def read_snapshot(rt: Runtime, on: Connection[Any] | None = None) -> Reading:
     def probe() -> Reading:
-        with rt.db.transaction() as tx:
+        with rt.db.transaction(on=on) as tx:
             found = probes.oldest_snapshot(tx)
-        if found.seconds > rt.settings.snapshot_report_after.total_seconds():
-            rt.events.emit("sweep.snapshot", age=round(found.seconds), owner=found.owner)
-        if found.transactions > OLD_TRANSACTIONS:
-            rt.events.emit("sweep.snapshot", transactions=found.transactions, owner=found.replica)
         return valves.decide_snapshot(found, rt.settings.snapshot_hold_after)
 
     return valves.seen("snapshot", probe)
 
 
-def _control(rt: Runtime, sweep: str) -> tuple[ControlRow | None, datetime]:
+def tell_old_snapshots(rt: Runtime) -> None:
+    """Report what keeps vacuum from removing what was deleted: once a dispatcher's look, not once a batch."""
     with rt.db.transaction() as tx:
+        found = probes.oldest_snapshot(tx)
+    if found.seconds > rt.settings.snapshot_report_after.total_seconds():
+        rt.events.emit("sweep.snapshot", age=round(found.seconds), owner=found.owner)
+    if found.transactions > OLD_TRANSACTIONS:
+        rt.events.emit("sweep.snapshot", transactions=found.transactions, owner=found.replica)
+
+
+def _control(rt: Runtime, sweep: str, on: Connection[Any] | None) -> tuple[ControlRow | None, datetime]:
+    with rt.db.transaction(on=on) as tx:
         return store.control(tx, sweep), tx.now

@@ -21,7 +21,6 @@ COUNT_TIMEOUT: Final = timedelta(seconds=20)  # once a run; without an answer th
 FOLD_FROM: Final = 50_000  # rows that batches left aside: hundreds of batches share a write of the days
 FOLD_TIMEOUT: Final = timedelta(seconds=20)  # of the last fold, which closes the run: a run that cannot fold stays open
 EXACT_BLOCKS: Final = 20_000  # tables under 160 MB are counted, larger ones are what analyze says they are
-OPEN_STATES: Final = ("running", "pausing", "paused")
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,6 @@ def _open(
             "row_limit": row_limit,
             "eligible_rows": size.eligible,
             "table_rows": size.rows,
-            "page_rows": None,
         }
         opened = store.open_run(tx, values)
         found = opened or store.open_run_of(tx, sweep.name)
@@ -160,7 +158,7 @@ def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, brak
 
 
 def facts_of(tx: Tx, sweep: Sweep) -> TableFacts:
-    return store.table_facts(tx, _plain(tx, sweep.table), sweep.index, sweep.key[0].expression)
+    return store.table_facts(tx, _plain(tx, sweep.table))
 
 
 def count_rows(tx: Tx, sweep: Sweep, facts: TableFacts) -> int:
@@ -177,9 +175,12 @@ def hold(rt: Runtime, run: RunRow, reading: Reading) -> None:
     """Store why a run waits; lag that lasts past its limit stops it, since waiting for ever hides the problem."""
     limit = rt.settings.sweep_max_lag_give_up
     with rt.db.transaction() as tx:
-        changed = store.hold_run(tx, run.run_id, reading.valve, reading.reason)
-        found = store.run(tx, run.run_id)
-        waited = tx.now - found.held_since if found and found.held_since else timedelta()
+        before = store.run(tx, run.run_id)
+        if before is None or before.state != "running":
+            return
+        store.hold_run(tx, run.run_id, reading.valve, reading.reason)
+        changed = before.held_by != reading.valve
+        waited = timedelta() if changed or before.held_since is None else tx.now - before.held_since
         given_up = reading.valve == "lag" and waited > limit
         if given_up:
             _end(tx, run.run_id, "stopped", f"lag: {reading.reason}")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from uuid import UUID
 
-from pushops.errors import NotFoundError, PushopsError
+from pushops.errors import NotFoundError, PushopsError, RefusedError
 from pushops.runtime import Runtime
 from pushops.sweeps import runs, store
 from pushops.sweeps.dispatch import Bell, Dispatched, Order, Outcome, dispatch
@@ -47,7 +47,10 @@ def continue_run(rt: Runtime, catalog: Mapping[str, Sweep], bell: Bell, run_id: 
     """Write the next pages of an open run; None where it is unknown or closed."""
     with rt.db.transaction() as tx:
         run = store.run(tx, run_id)
-    if run is None or run.closed_at is not None or run.sweep not in catalog:
+    if run is None or run.sweep not in catalog:
+        rt.events.emit("sweep.unknown_id", task="more_pages", reason="unknown run")
+        return None
+    if run.closed_at is not None:
         return None
     return dispatch(rt, catalog[run.sweep], bell, Order(started_by="worker", opening=False, granting=False))
 
@@ -109,7 +112,8 @@ def cancel_run(rt: Runtime, run_id: UUID, *, actor: str, why: str) -> RunRow:
 def _ask(rt: Runtime, run_id: UUID, target: str, sources: list[str], actor: str, why: str | None) -> RunRow:
     run, _ = show_run(rt, run_id)
     with rt.db.transaction() as tx:
-        store.ask(tx, run_id, target, sources, why)
+        if not store.ask(tx, run_id, target, sources, why):
+            raise RefusedError(f"expected a run that is {' or '.join(sources)}, got one that is {run.state}")
         runs.settle_asked(tx, run_id)
         after = store.run(tx, run_id)
     rt.events.emit("sweep.control", sweep=run.sweep, run=run_id, verb=target, actor=actor, why=why)

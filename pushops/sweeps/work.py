@@ -53,7 +53,7 @@ def work(
         done = store.applied(tx, list(ids)) if ids else set()
     sweep = catalog.get(run.sweep) if run else None
     if run is None or sweep is None:
-        rt.events.emit("sweep.unknown_id", task="work", reason="unknown run")
+        rt.events.emit("sweep.unknown_id", task="sweep_batches", reason="unknown run")
         return Worked(Outcome.UNKNOWN_RUN)
     for batch in done:
         rt.events.emit("sweep.batch", sweep=run.sweep, run=run_id, batch=batch, outcome="already_applied")
@@ -72,7 +72,8 @@ def _with_slot(rt: Runtime, sweep: Sweep, run: RunRow, ids: list[UUID], length: 
         with rt.db.transaction() as tx:
             held = Held(store.held_identities(tx, sweep.name), store.held_pages(tx, sweep.name))
         with rt.db.borrowed() as conn:
-            return _loop(Shift(rt, sweep, run, held, holder, conn), ids, length)
+            done = _loop(Shift(rt, sweep, run, held, holder, conn), ids, length)
+        return _look_ahead(rt, sweep, run, done)
     finally:
         pause = timedelta(milliseconds=rt.settings.sweep_pause_ms)
         with rt.db.transaction(asynchronous=True) as tx:
@@ -93,52 +94,59 @@ def _take_slot(rt: Runtime, sweep: Sweep, holder: UUID) -> bool:
         time.sleep(max(wait, 0.001))
 
 
-def _loop(shift: Shift, ids: list[UUID], length: timedelta) -> Worked:
+@dataclass(frozen=True)
+class _Done:
+    """What the loop did: ``idle`` where it found nothing to claim, ``closed`` where a valve ended it."""
+
+    batches: int
+    idle: bool = False
+    closed: Reading | None = None
+
+
+def _loop(shift: Shift, ids: list[UUID], length: timedelta) -> _Done:
     deadline = time.monotonic() + length.total_seconds()
     batches, read_at = 0, float("-inf")
     while True:
         if time.monotonic() - read_at >= READING_GOOD_FOR.total_seconds():
-            closed = valves.first_closed(gauge.read(shift.rt, shift.sweep, shift.run))
+            closed = valves.first_closed(gauge.read(shift.rt, shift.sweep, shift.run, on=shift.own))
             read_at = time.monotonic()
             if closed is not None:
-                runs.hold(shift.rt, shift.run, closed)
-                return Worked(Outcome.HELD, batches, reading=closed)
+                return _Done(batches, closed=closed)
         found = (claim(shift, ids) if ids else None) or claim(shift, None)
         if found is None:
-            return _nothing_due(shift, batches)
-        execute(shift, *found)
+            return _Done(batches, idle=True)
+        go_on = execute(shift, *found)
         batches += 1
-        if _lost(shift) or time.monotonic() + shift.pause.total_seconds() >= deadline:
-            return _over(shift, batches)
+        if not go_on or time.monotonic() + shift.pause.total_seconds() >= deadline:
+            return _Done(batches)
         if shift.pause:
             time.sleep(shift.pause.total_seconds())
 
 
-def _lost(shift: Shift) -> bool:
-    return shift.conn is not None and shift.conn.closed
+def _look_ahead(rt: Runtime, sweep: Sweep, run: RunRow, done: _Done) -> Worked:
+    """After the loop, with its connection given back: fold, conclude, and say who should come next."""
+    if done.closed is not None:
+        runs.hold(rt, run, done.closed)
+        return Worked(Outcome.HELD, done.batches, reading=done.closed)
+    runs.fold(rt, sweep)
+    left = _left(rt, run)
+    if done.idle or not left.due:
+        runs.conclude(rt, sweep, run.run_id)
+        left = _left(rt, run)
+    return _what_next(rt, run, done, left)
 
 
-def _over(shift: Shift, batches: int) -> Worked:
-    runs.fold(shift.rt, shift.sweep)
-    with shift.rt.db.transaction() as tx:
-        left = store.ready(tx, shift.run.run_id)
-    return _what_next(shift, batches, left) if left.due else _nothing_due(shift, batches)
+def _left(rt: Runtime, run: RunRow) -> Ready:
+    with rt.db.transaction() as tx:
+        return store.ready(tx, run.run_id)
 
 
-def _nothing_due(shift: Shift, batches: int) -> Worked:
-    """Nothing to claim: perhaps this was the last one, and the run can be concluded."""
-    runs.conclude(shift.rt, shift.sweep, shift.run.run_id)
-    with shift.rt.db.transaction() as tx:
-        left = store.ready(tx, shift.run.run_id)
-    return _what_next(shift, batches, left)
-
-
-def _what_next(shift: Shift, batches: int, left: Ready) -> Worked:
-    with shift.rt.db.transaction() as tx:
-        run = store.run(tx, shift.run.run_id)
+def _what_next(rt: Runtime, run: RunRow, done: _Done, left: Ready) -> Worked:
+    with rt.db.transaction() as tx:
+        after = store.run(tx, run.run_id)
         wait = left.next_due_at - tx.now if left.next_due_at else None
-    running = run is not None and run.state == "running"
-    more = running and run is not None and not run.walked and left.due < shift.rt.settings.sweep_low_water
+    running = after is not None and after.state == "running" and after.held_by != "setup"
+    more = running and after is not None and not after.walked and left.due < rt.settings.sweep_low_water
     ring = timedelta() if left.due else wait if wait is not None and wait <= SOON else None
-    outcome = Outcome.WORKED if batches else Outcome.NOTHING_DUE
-    return Worked(outcome, batches, ring if running else None, more)
+    outcome = Outcome.WORKED if done.batches else Outcome.NOTHING_DUE
+    return Worked(outcome, done.batches, ring if running else None, more)

@@ -27,7 +27,7 @@ from pushops.sweeps.sweep import Walk
 from tests.made import make_settings
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-SIZE = Size(100, 1000, TableFacts(50, 1000.0, 1.0))
+SIZE = Size(100, 1000, TableFacts(50, 1000.0))
 CLOSED = ("done", "stopped", "cancelled")
 
 

@@ -114,7 +114,7 @@ def test_back_off_doubles_up_to_a_minute() -> None:
     [(None, 10, Walk.INDEX), (0, 0, Walk.INDEX), (19, 10, Walk.INDEX), (20, 10, Walk.BLOCKS), (900, 10, Walk.BLOCKS)],
 )
 def test_blocks_are_walked_where_the_rows_are_dense(eligible: int | None, blocks: int, walk: Walk) -> None:
-    assert plan.choose_walk(eligible, TableFacts(blocks, 0, None)) is walk
+    assert plan.choose_walk(eligible, TableFacts(blocks, 0)) is walk
 
 
 @given(st.integers(1, 10**7), st.integers(1, 10**7), st.integers(1, 10**6))

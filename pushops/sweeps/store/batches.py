@@ -106,10 +106,6 @@ APPLIED: Final[LiteralString] = """
 SELECT batch_id FROM {schema}.sweep_receipt WHERE batch_id = ANY (%(ids)s::uuid[])"""
 
 
-KNOWN: Final[LiteralString] = """
-SELECT batch_id FROM {schema}.sweep_batch WHERE batch_id = ANY (%(ids)s::uuid[])"""
-
-
 # Counters come from the receipts: what is not committed with its effect is not counted.
 PROGRESS: Final[LiteralString] = """
 SELECT coalesce(r.rows_done, 0) AS rows_done, coalesce(r.rows_locked, 0) AS rows_locked,
@@ -128,10 +124,6 @@ def ready(tx: Tx, run_id: UUID) -> Ready:
 
 def applied(tx: Tx, ids: list[UUID]) -> set[UUID]:
     return set(tx.scalars(APPLIED, {"ids": ids}))
-
-
-def known(tx: Tx, ids: list[UUID]) -> set[UUID]:
-    return set(tx.scalars(KNOWN, {"ids": ids}))
 
 
 def progress(tx: Tx, run_id: UUID) -> Progress:

@@ -131,8 +131,7 @@ class Quarantined:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What the planner's statistics say about a table, and how its order follows the walked index (null: unknown)."""
+    """What the planner's statistics say about a table; fewer than no rows where it was never analyzed."""
 
     blocks: int
     rows: float
-    correlation: float | None

@@ -19,10 +19,10 @@ _RUN: Final[LiteralString] = """run_id, sweep, state, why, started_by, opened_at
 OPEN_RUN: Final[LiteralString] = (
     """
 INSERT INTO {schema}.sweep_run
-       (sweep, started_by, cutoffs, windows, walk, walk_end, force, row_limit, eligible_rows, table_rows, page_rows)
+       (sweep, started_by, cutoffs, windows, walk, walk_end, force, row_limit, eligible_rows, table_rows)
 VALUES (%(sweep)s::text, %(started_by)s::text, %(cutoffs)s::jsonb, %(windows)s::jsonb, %(walk)s::text,
         %(walk_end)s::text[], %(force)s::boolean, %(row_limit)s::bigint, %(eligible_rows)s::bigint,
-        %(table_rows)s::bigint, %(page_rows)s::integer)
+        %(table_rows)s::bigint)
 ON CONFLICT (sweep, filter) WHERE closed_at IS NULL DO NOTHING
 RETURNING """
     + _RUN
@@ -111,18 +111,19 @@ def close_run(tx: Tx, run_id: UUID, state: str, why: str | None) -> bool:
     return tx.run(CLOSE_RUN, {"run_id": run_id, "state": state, "why": why}) == 1
 
 
-# The reason is stored as it was given; the time it began decides when holding becomes stopping.
+# Only of a running one: an operator's own words are not written over. The reason is stored as it was given;
+# the time it began decides when holding becomes stopping.
 HOLD_RUN: Final[LiteralString] = """
 UPDATE {schema}.sweep_run
    SET why = %(why)s::text, held_by = %(valve)s::text,
        held_since = CASE WHEN held_by = %(valve)s::text THEN held_since ELSE clock_timestamp() END
- WHERE run_id = %(run_id)s::uuid AND closed_at IS NULL
+ WHERE run_id = %(run_id)s::uuid AND state = 'running'
    AND (held_by IS DISTINCT FROM %(valve)s::text OR why IS DISTINCT FROM %(why)s::text)"""
 
 
 UNHOLD_RUN: Final[LiteralString] = """
 UPDATE {schema}.sweep_run SET why = NULL, held_by = NULL, held_since = NULL
- WHERE run_id = %(run_id)s::uuid AND held_by IS NOT NULL"""
+ WHERE run_id = %(run_id)s::uuid AND state = 'running' AND held_by IS NOT NULL"""
 
 
 GRANT_BUDGET: Final[LiteralString] = """
