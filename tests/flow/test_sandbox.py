@@ -56,6 +56,11 @@ def verb(folder: Path, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen([*MODULE, name], env=environment, stdout=pipe, stderr=pipe, text=True, close_fds=False)
 
 
+def complaints(outputs: list[tuple[str, str]]) -> str:
+    """All that the verbs said on standard error, as one text: pytest cuts lists short."""
+    return "\n".join(error for _, error in outputs)
+
+
 def segment(server: PostgresServer) -> str:
     """Return the id of a running server's System V segment, from the seventh line of its pid file."""
     return (server.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
@@ -148,14 +153,14 @@ def test_the_servers_outlive_the_command_and_inherit_none_of_its_files(folder: P
 def test_four_ups_at_once_start_one_pair(folder: Path) -> None:
     commands = [verb(folder, "up") for _ in range(4)]
     outputs = [command.communicate(timeout=100) for command in commands]
-    assert [command.returncode for command in commands] == [0] * 4, outputs
-    assert len({output for output, _ in outputs}) == 1
+    assert [command.returncode for command in commands] == [0] * 4, complaints(outputs)
+    assert len({output for output, _ in outputs}) == 1, complaints(outputs)
 
 
 def test_ups_and_downs_at_once_never_fail(folder: Path) -> None:
     commands = [verb(folder, name) for name in ("up", "down", "up", "down", "up")]
     outputs = [command.communicate(timeout=100) for command in commands]
-    assert [command.returncode for command in commands] == [0] * 5, outputs
+    assert [command.returncode for command in commands] == [0] * 5, complaints(outputs)
     Sandbox(folder).up()
     assert Sandbox(folder).info() is not None
 
