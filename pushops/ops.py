@@ -72,10 +72,18 @@ class Ops:
         )
 
     def save_many(
-        self, candidates: Iterable[Candidate], *, actor: str = "import", conn: Conn | None = None
+        self,
+        candidates: Iterable[Candidate],
+        *,
+        revive: bool = False,
+        actor: str = "import",
+        conn: Conn | None = None,
     ) -> Iterator[Outcome]:
-        """Store many and yield ``Saved`` or ``Rejected`` for each, in order; each is written as it is consumed."""
-        return verbs.save_many(self.runtime, candidates, actor=actor, conn=conn)
+        """Store many and yield ``Saved`` or ``Rejected`` for each, in order; each is written as it is consumed.
+
+        What a person unsubscribed is refused unless ``revive``.
+        """
+        return verbs.save_many(self.runtime, candidates, revive=revive, actor=actor, conn=conn)
 
     def rotate(
         self,

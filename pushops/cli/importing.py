@@ -43,16 +43,19 @@ class Imported:
     reasons: Counter[str] = field(default_factory=Counter)
 
 
-def import_lines(rt: Runtime, file: IO[bytes], refuse: Refuse, told: Told, *, actor: str, dry_run: bool) -> Imported:
+def import_lines(
+    rt: Runtime, file: IO[bytes], refuse: Refuse, told: Told, *, actor: str, dry_run: bool, revive: bool
+) -> Imported:
     """Store what the lines hold; ``refuse`` hears of every line that was not, ``told`` of the count so far.
 
-    Importing the same lines again changes nothing but times. A dry run checks everything but the database.
+    Importing the same lines again changes nothing but times. What a person unsubscribed is refused unless ``revive``.
+    A dry run checks everything but the database, and so does not know who unsubscribed.
     """
     done = Imported(dry_run)
     lines = read_lines(file)
     with rt.events.span("subscription.imported", dry_run=dry_run) as span:
         while chunk := list(islice(lines, CHUNK)):
-            _import_chunk(rt, chunk, done, refuse, actor)
+            _import_chunk(rt, chunk, done, refuse, actor, revive=revive)
             told(done)
         span["rows"], span["refused"] = done.accepted, done.refused
         span["inserted"], span["updated"] = done.inserted, done.updated
@@ -89,7 +92,7 @@ def read_candidate(raw: bytes) -> Candidate | Rejected:
     if isinstance(created_at, Rejected):
         return created_at
     known: dict[str, Any] = {name: _first(found, names) for name, names in _NAMES.items()}
-    return Candidate(found.get("subscription", found), tags=tags or (), created_at=created_at, **known)
+    return Candidate(found.get("subscription", found), tags=tags, created_at=created_at, **known)
 
 
 def _first(found: dict[str, Any], names: Sequence[str]) -> object:
@@ -108,10 +111,12 @@ def _time(value: object) -> datetime | Rejected | None:
     return when
 
 
-def _import_chunk(rt: Runtime, chunk: list[Line], done: Imported, refuse: Refuse, actor: str) -> None:
+def _import_chunk(rt: Runtime, chunk: list[Line], done: Imported, refuse: Refuse, actor: str, *, revive: bool) -> None:
     candidates = [item for _, item in chunk if isinstance(item, Candidate)]
     outcomes: Iterator[Saved | Rejected | None] = (
-        service.check_many(rt, candidates) if done.dry_run else service.save_many(rt, candidates, actor=actor)
+        service.check_many(rt, candidates)
+        if done.dry_run
+        else service.save_many(rt, candidates, revive=revive, actor=actor)
     )
     for number, item in chunk:
         outcome = item if isinstance(item, Rejected) else next(outcomes)

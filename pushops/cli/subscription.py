@@ -129,6 +129,9 @@ def undo(
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines, or - for stdin.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check; nothing is stored.")] = False,
+    revive: Annotated[
+        bool, typer.Option("--revive", help="Also bring back those that their person had unsubscribed.")
+    ] = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write every refusal there, as JSON lines.")
     ] = None,
@@ -136,13 +139,14 @@ def import_(
 ) -> None:
     """Store subscriptions: one PushSubscription object a line, with user, tags, origin and created_at if known.
 
-    Safe to repeat. Exit code 0 where every line was taken, 1 where any was refused.
+    Safe to repeat: where a line has no user or no tags, a row that is here keeps its own, and what its person
+    unsubscribed is refused. Exit code 0 where every line was taken, 1 where any was refused.
     """
     with ExitStack() as stack:
         rt = stack.enter_context(opened())
         source, lines = stack.enter_context(_source(file))
         sink = stack.enter_context(_report(report)) if report else None
-        done = _import(rt, source, lines, sink, dry_run=dry_run)
+        done = _import(rt, source, lines, sink, dry_run=dry_run, revive=revive)
     if json_:
         print_json(done)
     else:
@@ -198,7 +202,9 @@ def _report(path: Path) -> IO[str]:
         raise RefusedError(f"expected to write {path}, got {error.strerror}") from None
 
 
-def _import(rt: Runtime, source: IO[bytes], lines: int | None, sink: IO[str] | None, *, dry_run: bool) -> Imported:
+def _import(
+    rt: Runtime, source: IO[bytes], lines: int | None, sink: IO[str] | None, *, dry_run: bool, revive: bool
+) -> Imported:
     def refuse(number: int, found: Rejected) -> None:
         if sink is not None:
             fields = {"line": number, "field": found.field, "reason": str(found.reason)}
@@ -213,7 +219,7 @@ def _import(rt: Runtime, source: IO[bytes], lines: int | None, sink: IO[str] | N
             show_progress(done.lines, lines, f"import, {done.refused:,} refused")
 
         try:
-            return import_lines(rt, source, refuse, told, actor=actor(), dry_run=dry_run)
+            return import_lines(rt, source, refuse, told, actor=actor(), dry_run=dry_run, revive=revive)
         except PushopsError:
             note(f"the first {read:,} lines are done; importing them again is harmless")
             raise

@@ -14,13 +14,21 @@ from pushops.subscriptions.errors import refusal
 from pushops.subscriptions.identity import endpoint_host
 from pushops.subscriptions.intake import NewSubscription, parse
 from pushops.subscriptions.keychain import AUTH, Keychain, keychain
-from pushops.subscriptions.lifecycle import END_REASON, Event, State
+from pushops.subscriptions.leaving import announce_ended, close_ended
+from pushops.subscriptions.lifecycle import Event, State
 from pushops.subscriptions.rejection import Advice, Reason, Rejected, RejectionError, rejection
 from pushops.subscriptions.store import auditing, ending, periods, registration
+from pushops.subscriptions.store.ending import EndedRow
 from pushops.subscriptions.store.registration import Ownership, Registered, Registration
 from pushops.subscriptions.work import Conn, in_transaction
 
 CHUNK: Final = 500  # rows of an import per transaction: tens of milliseconds, so that visitors never wait on it
+
+
+# A person left; that another store still lists their subscription is no new consent.
+_LEFT: Final = Rejected(
+    "endpoint", "unsubscribed", "a subscription that nobody ended", "one that its person ended", Advice.UNSUBSCRIBE
+)
 
 
 @dataclass(frozen=True)
@@ -43,13 +51,16 @@ class Saved:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One row of an import: the browser's object and what the other store knew of it."""
+    """One row of an import: the browser's object and what the other store knew of it.
+
+    Where that knew no user or no tags, a row that is here already keeps its own.
+    """
 
     subscription: object
     user_id: object = None
     origin: object = None
     application_server_key: object = None
-    tags: Iterable[object] = ()
+    tags: Iterable[object] | None = None
     user_agent: object = None
     locale: object = None
     created_at: datetime | None = None
@@ -65,6 +76,14 @@ class Prepared:
     row: Registration
     host: str
     expiration_ignored: bool
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a registration came to, and whom the owner's limit retired for it."""
+
+    saved: Saved
+    retired: Sequence[EndedRow] = ()
 
 
 def save_subscription(
@@ -91,18 +110,23 @@ def save_subscription(
         prepared = prepare(chain, subscription, application_server_key, attributes)
     except RejectionError as error:
         raise refuse(rt, subscription, error.rejected) from None
-    ownership = Ownership(keep_owner=keep_owner, keep_tags=tags is None)
-    saved = in_transaction(rt, conn, lambda tx: write(rt, tx, prepared, ownership, actor))
-    announce(rt, prepared, saved)
-    return saved
+    ownership = Ownership(keep_owner=keep_owner)
+    written = in_transaction(rt, conn, lambda tx: write(rt, tx, prepared, ownership, actor))
+    announce(rt, prepared, written)
+    return written.saved
 
 
 def save_many(
-    rt: Runtime, candidates: Iterable[Candidate], *, actor: str = "import", conn: Conn | None = None
+    rt: Runtime,
+    candidates: Iterable[Candidate],
+    *,
+    revive: bool = False,
+    actor: str = "import",
+    conn: Conn | None = None,
 ) -> Iterator[Outcome]:
     """Store many, as an import does, and yield what became of each, in order. Nothing is raised for content.
 
-    One transaction per 500 rows unless ``conn`` is given. Of one endpoint given twice in a chunk, the later row
+    What a person unsubscribed is refused unless ``revive``: another store's copy is no new consent. One transaction per 500 rows unless ``conn`` is given. Of one endpoint given twice in a chunk, the later row
     stands for both. Each is written as it is consumed: an iterator that is left early leaves the rest unwritten.
     """
     chain = keychain(rt.settings)
@@ -110,12 +134,13 @@ def save_many(
     while chunk := list(islice(remaining, CHUNK)):
         found = [_prepare_candidate(chain, candidate) for candidate in chunk]
         rows = {each.row.endpoint_hash: each.row for each in found if isinstance(each, Prepared)}
-        saved = _write_chunk(rt, list(rows.values()), actor, conn)
-        yield from (each if isinstance(each, Rejected) else saved[each.row.endpoint_hash] for each in found)
+        ownership = Ownership(keep_owner=True, revive=revive)
+        saved = _write_chunk(rt, list(rows.values()), ownership, actor, conn)
+        yield from (each if isinstance(each, Rejected) else saved.get(each.row.endpoint_hash, _LEFT) for each in found)
 
 
 def check_many(rt: Runtime, candidates: Iterable[Candidate]) -> Iterator[Rejected | None]:
-    """What ``save_many`` would refuse, in order, None for the rest; nothing is read from the database or written."""
+    """What ``save_many`` would refuse, in order, None for the rest, by content only: without the database."""
     chain = keychain(rt.settings)
     for candidate in candidates:
         found = _prepare_candidate(chain, candidate)
@@ -140,6 +165,7 @@ def prepare(chain: Keychain, subscription: object, application_server_key: objec
         expiration_time=new.expiration_time,
         user_id=attributes.user_id,
         tags=attributes.tags or (),
+        keep_tags=attributes.tags is None,
         user_agent=attributes.user_agent,
         locale=attributes.locale,
         origin=attributes.origin,
@@ -154,15 +180,17 @@ def write(
     ownership: Ownership,
     actor: str,
     inheritance: periods.Inheritance | None = None,
-) -> Saved:
+) -> Written:
     """One prepared registration, its consent period, its owner's limit and its audit, in the open transaction."""
     limit, user = rt.settings.max_live_per_user, prepared.row.user_id
     if limit is not None and user is not None:
         ending.serialize_user(tx, user)
-    saved = _write_rows(rt, tx, [prepared.row], ownership, actor, inheritance)
-    if limit is not None and user is not None:
-        _retire_surplus(tx, user, limit, actor)
-    return saved[prepared.row.endpoint_hash]
+    saved = _write_rows(rt, tx, [prepared.row], ownership, actor, inheritance)[prepared.row.endpoint_hash]
+    if limit is None or user is None:
+        return Written(saved)
+    retired = ending.end_surplus(tx, user, limit)
+    close_ended(tx, retired, Event.RETIRED, "retire", actor)
+    return Written(saved, retired)
 
 
 def refuse(rt: Runtime, subscription: object, rejected: Rejected) -> Exception:
@@ -173,7 +201,9 @@ def refuse(rt: Runtime, subscription: object, rejected: Rejected) -> Exception:
     return refusal(rejected)
 
 
-def announce(rt: Runtime, prepared: Prepared, saved: Saved) -> None:
+def announce(rt: Runtime, prepared: Prepared, written: Written) -> None:
+    """What was saved and what it retired; to be called after the commit."""
+    saved = written.saved
     rt.events.emit(
         "subscription.saved",
         endpoint=keychain(rt.settings).tag(prepared.row.endpoint_hash),
@@ -185,6 +215,7 @@ def announce(rt: Runtime, prepared: Prepared, saved: Saved) -> None:
         reconnection=saved.reconnection,
         expiration_ignored=prepared.expiration_ignored,
     )
+    announce_ended(rt, written.retired, "retire", Event.RETIRED)
 
 
 def _prepare_candidate(chain: Keychain, candidate: Candidate) -> Prepared | Rejected:
@@ -198,8 +229,10 @@ def _prepare_candidate(chain: Keychain, candidate: Candidate) -> Prepared | Reje
     return replace(prepared, row=replace(prepared.row, created_at=candidate.created_at))
 
 
-def _write_chunk(rt: Runtime, rows: Sequence[Registration], actor: str, conn: Conn | None) -> dict[bytes, Saved]:
-    return in_transaction(rt, conn, lambda tx: _write_rows(rt, tx, rows, Ownership(keep_tags=False), actor))
+def _write_chunk(
+    rt: Runtime, rows: Sequence[Registration], ownership: Ownership, actor: str, conn: Conn | None
+) -> dict[bytes, Saved]:
+    return in_transaction(rt, conn, lambda tx: _write_rows(rt, tx, rows, ownership, actor))
 
 
 def _vapid_key_id(chain: Keychain, new: NewSubscription) -> str | None:
@@ -252,12 +285,3 @@ def advice_for(send_block: str | None, *, expired: bool) -> Advice:
 
 def _detail(row: Registered, *, owner_changed: bool) -> dict[str, Any]:
     return {"state": row.state, "registration_no": row.registration_no, "owner_changed": owner_changed}
-
-
-def _retire_surplus(tx: Tx, user: str, limit: int, actor: str) -> None:
-    retired = ending.end_surplus(tx, user, limit)
-    if retired:
-        reason = END_REASON[Event.RETIRED]
-        periods.close(tx, [row.endpoint_hash for row in retired], reason)
-        entries = [(row.endpoint_hash, row.user_id, {"reason": reason, "was": row.was}) for row in retired]
-        auditing.write(tx, "retire", actor, entries)

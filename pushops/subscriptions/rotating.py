@@ -9,7 +9,7 @@ from pushops.subscriptions.attributes import read_attributes
 from pushops.subscriptions.keychain import keychain
 from pushops.subscriptions.leaving import announce_ended, hash_of
 from pushops.subscriptions.lifecycle import END_REASON, Event
-from pushops.subscriptions.registering import Prepared, Saved, announce, prepare, refuse, write
+from pushops.subscriptions.registering import Prepared, Saved, Written, announce, prepare, refuse, write
 from pushops.subscriptions.rejection import Advice, Rejected, RejectionError
 from pushops.subscriptions.store import auditing, ending, periods, rotation
 from pushops.subscriptions.store.ending import EndedRow
@@ -45,18 +45,18 @@ def rotate(
     try:
         attributes = read_attributes(user_id, origin, tags, user_agent, locale)
         prepared = prepare(keychain(rt.settings), new_subscription, application_server_key, attributes)
-        ownership = Ownership(keep_owner=True, inherited=attributes.user_id is None, keep_tags=tags is None)
-        saved, ended = in_transaction(rt, conn, lambda tx: _rotate(rt, tx, old, prepared, ownership, actor))
+        ownership = Ownership(keep_owner=True, inherited=attributes.user_id is None)
+        written, ended = in_transaction(rt, conn, lambda tx: _rotate(rt, tx, old, prepared, ownership, actor))
     except RejectionError as error:
         raise refuse(rt, new_subscription, error.rejected) from None
     announce_ended(rt, ended, "rotate", Event.ROTATED_AWAY)
-    announce(rt, prepared, saved)
-    return saved
+    announce(rt, prepared, written)
+    return written.saved
 
 
 def _rotate(
     rt: Runtime, tx: Tx, old: bytes, prepared: Prepared, ownership: Ownership, actor: str
-) -> tuple[Saved, Sequence[EndedRow]]:
+) -> tuple[Written, Sequence[EndedRow]]:
     found = rotation.lock_pair(tx, old, prepared.row.endpoint_hash)
     if found is None or old == prepared.row.endpoint_hash:
         return write(rt, tx, prepared, replace(ownership, inherited=False), actor), ()

@@ -298,6 +298,37 @@ def test_an_import_says_for_each_row_what_became_of_it(runtime: Runtime, pg: Pg)
     assert pg.execute("SELECT min(created_at) < now() - interval '899 d' FROM push_subscription").fetchone() == (True,)
 
 
+def test_an_import_leaves_what_its_line_does_not_say(runtime: Runtime, pg: Pg) -> None:
+    """One chunk holds lines with tags and lines without: each row goes by its own line."""
+    silent, told = subscribe(), subscribe()
+    for each in (silent, told):
+        service.save_subscription(runtime, each, user_id="u1", tags=["news"])
+    list(service.save_many(runtime, [Candidate(silent), Candidate(told, user_id="u1", tags=[])]))
+    found = [rows.row(pg, each["endpoint"]) for each in (silent, told)]
+    assert [(row["user_id"], row["tags"]) for row in found] == [("u1", ["news"]), ("u1", [])]
+    assert rows.owners(pg, silent["endpoint"]) == [("u1", None)]
+    list(service.save_many(runtime, [Candidate(silent, user_id="u2")]))
+    assert rows.row(pg, silent["endpoint"])["tags"] == [], "another's tags are not theirs"
+
+
+def test_an_import_brings_back_what_evidence_ended_and_not_what_a_person_did(runtime: Runtime, pg: Pg) -> None:
+    left, gone = subscribe(), subscribe()
+    for each in (left, gone):
+        service.save_subscription(runtime, each, user_id="u1")
+    service.unsubscribe(runtime, endpoint=left["endpoint"])
+    rows.put_in_state(pg, gone["endpoint"], "revoked", "gone")
+    before = rows.row(pg, left["endpoint"])
+    found = list(service.save_many(runtime, [Candidate(left, user_id="u1"), Candidate(gone)]))
+    assert isinstance(found[0], Rejected)
+    assert (found[0].reason, found[0].advice) == ("unsubscribed", Advice.UNSUBSCRIBE)
+    assert rows.row(pg, left["endpoint"]) == before
+    assert rows.owners(pg, left["endpoint"]) == [("u1", "unsubscribed")]
+    assert rows.row(pg, gone["endpoint"])["state"] == "pending"
+    (revived,) = service.save_many(runtime, [Candidate(left, user_id="u1")], revive=True)
+    assert isinstance(revived, Saved)
+    assert rows.row(pg, left["endpoint"])["state"] == "pending"
+
+
 def test_an_import_of_several_chunks_is_complete(runtime: Runtime, pg: Pg) -> None:
     found = list(service.save_many(runtime, (Candidate(subscribe()) for _ in range(1201))))
     assert len({saved.id for saved in found if isinstance(saved, Saved)}) == 1201
@@ -338,7 +369,7 @@ def test_a_standard_base64_key_is_stored_in_the_one_form(runtime: Runtime, pg: P
 # The limit per user
 
 
-def test_over_the_limit_the_least_recently_seen_retires(runtime: Runtime, pg: Pg) -> None:
+def test_over_the_limit_the_least_recently_seen_retires(runtime: Runtime, pg: Pg, recorded: list[Any]) -> None:
     """A25."""
     limited = Runtime(runtime.settings.model_copy(update={"max_live_per_user": 2}), runtime.db, None, runtime.events)
     endpoints = [new_endpoint() for _ in range(3)]
@@ -351,3 +382,7 @@ def test_over_the_limit_the_least_recently_seen_retires(runtime: Runtime, pg: Pg
     assert [row["state"] for row in found] == ["pending", "revoked", "pending", "pending"]
     assert found[1]["end_reason"] == "user_limit"
     assert rows.owners(pg, endpoints[1]) == [("u1", "user_limit")]
+    ended = [fields for _, name, fields in recorded if name == "subscription.ended"]
+    assert [(fields["verb"], fields["reason"]) for fields in ended] == [("retire", "user_limit")]
+    audit = pg.execute("SELECT user_id, detail FROM audit WHERE verb = 'retire'").fetchall()
+    assert audit == [("u1", {"reason": "user_limit", "was": "pending"})]

@@ -86,6 +86,21 @@ def test_refusals_are_reported_by_line_and_reason_without_the_values(
     assert_silent(everything, [secret, *secrets_of(settings, given)])
 
 
+def test_an_import_does_not_bring_back_who_unsubscribed_unless_told(
+    pg: Pg, settings: Settings, tmp_path: Path, file: Path, given: Any
+) -> None:
+    words, report = ("subscription", "import", str(file), "--json"), tmp_path / "report.jsonl"
+    call(*words, settings=settings)
+    put_in_state(pg, given[3]["endpoint"], "revoked", "unsubscribed")
+    done = call(*words, "--report", str(report), settings=settings)
+    assert (done.code, done.json["updated"], done.json["reasons"]) == (1, 11, {"unsubscribed": 1})
+    (refusal,) = [json.loads(line) for line in report.read_text().splitlines()]
+    assert (refusal["line"], refusal["reason"]) == (4, "unsubscribed")
+    assert row(pg, given[3]["endpoint"])["state"] == "revoked"
+    assert call(*words, "--revive", settings=settings).code == 0
+    assert row(pg, given[3]["endpoint"])["state"] == "pending"
+
+
 def test_chunks_end_where_they_end(pg: Pg, settings: Settings, tmp_path: Path, given: list[dict[str, Any]]) -> None:
     """More than one transaction, a refusal at each edge, and the lines still belong to their outcomes."""
     lines: list[dict[str, Any] | str] = ["broken", *[given[n % 12] for n in range(499)], "broken", given[0], "broken"]

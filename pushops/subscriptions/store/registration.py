@@ -8,12 +8,15 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from pushops.db import Tx
-from pushops.subscriptions.lifecycle import INITIAL, UNDOABLE, Event, State, moves
+from pushops.subscriptions.lifecycle import END_REASON, INITIAL, UNDOABLE, Event, State, moves
 
 
 @dataclass(frozen=True)
 class Registration:
-    """A row to write. ``vapid_key_id`` None means that the client did not say; ``created_at`` None means now."""
+    """A row to write. ``vapid_key_id`` None means that the client did not say; ``created_at`` None means now.
+
+    ``keep_tags``: ``tags`` yield to those that the row has, unless another user takes it over.
+    """
 
     endpoint_hash: bytes
     endpoint: str = field(repr=False)
@@ -26,6 +29,7 @@ class Registration:
     expiration_time: datetime | None = None
     user_id: str | None = None
     tags: tuple[str, ...] = ()
+    keep_tags: bool = True
     user_agent: str | None = None
     locale: str | None = None
     origin: str | None = None
@@ -34,15 +38,15 @@ class Registration:
 
 @dataclass(frozen=True)
 class Ownership:
-    """What becomes of the owner and the tags that a row has.
+    """What becomes of a row's owner, and of a row that its person had ended.
 
     ``keep_owner`` keeps the owner where none is given; ``inherited`` says that the given owner came with a rotated
-    endpoint, and so yields to one who registered since; ``keep_tags`` leaves them unless another user takes over.
+    endpoint, and so yields to one who registered since. ``revive`` False leaves alone what a person unsubscribed.
     """
 
     keep_owner: bool = False
     inherited: bool = False
-    keep_tags: bool = True
+    revive: bool = True
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,8 @@ SELECT r.endpoint_hash, r.endpoint, r.push_service, r.p256dh, r.auth_sealed, r.a
     + _OWNER
     + """,
        tags =
-         CASE WHEN %(keep_tags)s::boolean AND (s.user_id IS NULL OR s.user_id IS NOT DISTINCT FROM """
+         CASE WHEN s.endpoint_hash = ANY(%(keep_tags)s::bytea[])
+              AND (s.user_id IS NULL OR s.user_id IS NOT DISTINCT FROM """
     + _OWNER
     + """)
               THEN s.tags ELSE EXCLUDED.tags END,
@@ -130,6 +135,7 @@ SELECT r.endpoint_hash, r.endpoint, r.push_service, r.p256dh, r.auth_sealed, r.a
        last_seen_at = now(),
        votes = 0, first_vote_at = NULL, last_vote_at = NULL,
        end_reason = NULL, end_run_id = NULL, revoked_at = NULL, deleted_at = NULL, scrubbed_at = NULL
+ WHERE %(revive)s::boolean OR s.end_reason IS DISTINCT FROM %(left)s::text
 RETURNING s.id, s.endpoint_hash, s.state, s.registration_no, s.user_id, s.send_block,
           coalesce(s.expiration_time <= now(), false) AS expired, s.vapid_key_id, s.vapid_key_assumed"""
 )
@@ -138,7 +144,10 @@ RETURNING s.id, s.endpoint_hash, s.state, s.registration_no, s.user_id, s.send_b
 def upsert(
     tx: Tx, rows: Sequence[Registration], ownership: Ownership, current_key: str | None
 ) -> dict[bytes, Registered]:
-    """Write registrations of different endpoints and return what each became, by endpoint hash."""
+    """Write registrations of different endpoints and return what each became, by endpoint hash.
+
+    Without ``revive`` those that a person had unsubscribed are left as they are, and out.
+    """
     registered = moves(Event.REGISTERED)
     found = tx.rows(
         UPSERT,
@@ -148,7 +157,9 @@ def upsert(
             "initial": INITIAL,
             "keep_owner": ownership.keep_owner,
             "inherited": ownership.inherited,
-            "keep_tags": ownership.keep_tags,
+            "keep_tags": [row.endpoint_hash for row in rows if row.keep_tags],
+            "revive": ownership.revive,
+            "left": END_REASON[Event.UNSUBSCRIBED],
             "undoable": list(UNDOABLE),
             "sources": registered["sources"],
             "targets": registered["targets"],
