@@ -34,7 +34,14 @@ class Cadence(StrEnum):
 
 
 CADENCE_FACTOR: Final = {Cadence.DAILY: 0.5, Cadence.WEEKLY: 1.0, Cadence.MONTHLY: 2.0}
-CADENCED: Final = ("stale_after", "expire_after", "pending_expire_after", "untried_after")
+CADENCED: Final = (
+    "stale_after",
+    "expire_after",
+    "pending_expire_after",
+    "untried_after",
+    "vote_min_gap",
+    "vote_min_span",
+)
 
 _SecretUrl = Annotated[SecretStr | None, Expected("a URL")]
 _SecretMap = Annotated[
@@ -83,6 +90,11 @@ class Settings(BaseSettings):
     max_live_per_user: Annotated[int | None, Field(ge=1), Expected("a positive integer")] = None
     last_seen_throttle: Annotated[timedelta, Duration("1s", "7d")] = timedelta(hours=1)
     reconnection_window: Annotated[timedelta, Duration("1d", "365d")] = timedelta(days=30)
+
+    # When a 404 is believed
+    votes: Annotated[int, integer(2, 20)] = 3
+    vote_min_gap: Annotated[timedelta, Duration("1h", "7d")] = timedelta(hours=6)
+    vote_min_span: Annotated[timedelta, Duration("2h", "30d")] = timedelta(hours=24)
 
     # How long things are kept
     cadence: Annotated[Cadence, Expected("daily, weekly or monthly")] = Cadence.WEEKLY
@@ -154,7 +166,7 @@ class Settings(BaseSettings):
         return self.seal_key_version or (numbers[0] if len(self.seal_keys) == len(numbers) == 1 else None)
 
     def window(self, name: str) -> timedelta:
-        """A retention window as it is in force: scaled by the cadence where it follows the sender."""
+        """A window as it is in force: scaled by the cadence where it follows the sender."""
         value: timedelta = getattr(self, name)
         return value * CADENCE_FACTOR[self.cadence] if name in CADENCED else value
 

@@ -13,7 +13,7 @@ from pushops.subscriptions.keychain import keychain
 from pushops.subscriptions.lifecycle import END_REASON, Event
 from pushops.subscriptions.store import auditing, periods
 from pushops.subscriptions.store import evidence as store
-from pushops.subscriptions.store.evidence import Affected, Unaffected
+from pushops.subscriptions.store.evidence import Affected, Unaffected, VoteRules
 from pushops.subscriptions.work import Conn, in_transaction
 
 ACTOR: Final = "push-service"
@@ -37,7 +37,7 @@ class EvidenceOutcome(StrEnum):
     SUPERSEDED = "superseded"  # registered again, or a success, since the request began
     ALREADY_ENDED = "already_ended"
     UNKNOWN = "unknown"  # no such row: purged
-    NOTHING = "nothing"
+    NOTHING = "nothing"  # only that it was tried
 
 
 @dataclass(frozen=True)
@@ -53,28 +53,45 @@ class Evidence:
 
 
 def record_evidence(rt: Runtime, evidence: Evidence, *, conn: Conn | None = None) -> EvidenceOutcome:
-    """Apply an answer if the row is still the one that it is about; says what it did. Doubled, it does nothing more."""
+    """Apply an answer if the row is still the one that it is about; says what it did. Doubled, it does nothing more.
+
+    Whatever it says, ``last_tried_at`` is written: what was tried in vain ages sooner than what was never tried.
+    """
     if evidence.finding is Finding.NONE:
+        in_transaction(rt, conn, lambda tx: store.tried(tx, _known(evidence)))
         return EvidenceOutcome.NOTHING
-    outcome, endpoint_hash = in_transaction(rt, conn, lambda tx: _record(tx, evidence))
+    rules = vote_rules(rt)
+    outcome, endpoint_hash = in_transaction(rt, conn, lambda tx: _record(tx, evidence, rules))
     _announce(rt, evidence, outcome, endpoint_hash)
     return outcome
 
 
-def _record(tx: Tx, evidence: Evidence) -> tuple[EvidenceOutcome, bytes | None]:
-    known = {
+def vote_rules(rt: Runtime) -> VoteRules:
+    settings = rt.settings
+    return VoteRules(settings.votes, settings.window("vote_min_gap"), settings.window("vote_min_span"))
+
+
+def _known(evidence: Evidence) -> dict[str, Any]:
+    return {
         "id": evidence.subscription_id,
         "registration_no": evidence.registration_no,
         "started_at": evidence.started_at,
         "status": evidence.status,
     }
+
+
+def _record(tx: Tx, evidence: Evidence, rules: VoteRules) -> tuple[EvidenceOutcome, bytes | None]:
+    known = _known(evidence)
     for event in _events(evidence.finding):
-        affected = store.apply(tx, event, known)
+        affected = store.apply(tx, event, known, rules)
         if affected is not None:
             _follow(tx, event, affected, evidence)
             return _APPLIED[event], affected.endpoint_hash
     found = store.look(tx, known)
-    return _why_not(found), None if found is None else found.endpoint_hash
+    outcome = _why_not(found)
+    if outcome is EvidenceOutcome.TOO_SOON:
+        store.tried(tx, known)
+    return outcome, None if found is None else found.endpoint_hash
 
 
 def _events(finding: Finding) -> tuple[Event, ...]:

@@ -70,9 +70,15 @@ EDGES: Final[Mapping[tuple[State, Event], Edge]] = {
     (_P, Event.VOTE): Edge((_P,), "one not-found may be the push service's fault"),
     (_A, Event.VOTE): Edge((_A,), "one not-found may be the push service's fault"),
     (_S, Event.VOTE): Edge((_S,), "one not-found may be the push service's fault"),
-    (_P, Event.VOTED_OUT): Edge((_R,), "the third not-found, over a day, without a success between"),
-    (_A, Event.VOTED_OUT): Edge((_R,), "the third not-found, over a day, without a success between"),
-    (_S, Event.VOTED_OUT): Edge((_R,), "the third not-found, over a day, without a success between"),
+    (_P, Event.VOTED_OUT): Edge(
+        (_R,), "the last of PUSHOPS_VOTES not-founds, far enough apart, without a success between"
+    ),
+    (_A, Event.VOTED_OUT): Edge(
+        (_R,), "the last of PUSHOPS_VOTES not-founds, far enough apart, without a success between"
+    ),
+    (_S, Event.VOTED_OUT): Edge(
+        (_R,), "the last of PUSHOPS_VOTES not-founds, far enough apart, without a success between"
+    ),
     (_P, Event.UNSUBSCRIBED): Edge((_R,), "a person asked for it"),
     (_A, Event.UNSUBSCRIBED): Edge((_R,), "a person asked for it"),
     (_S, Event.UNSUBSCRIBED): Edge((_R,), "a person asked for it"),

@@ -126,7 +126,9 @@ def save_many(
 ) -> Iterator[Outcome]:
     """Store many, as an import does, and yield what became of each, in order. Nothing is raised for content.
 
-    What a person unsubscribed is refused unless ``revive``: another store's copy is no new consent. One transaction per 500 rows unless ``conn`` is given. Of one endpoint given twice in a chunk, the later row
+    What a person unsubscribed is refused unless ``revive``: another store's copy is no new consent.
+
+    One transaction per 500 rows unless ``conn`` is given. Of one endpoint given twice in a chunk, the later row
     stands for both. Each is written as it is consumed: an iterator that is left early leaves the rest unwritten.
     """
     chain = keychain(rt.settings)

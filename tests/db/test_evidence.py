@@ -1,11 +1,13 @@
 """What a push service's answer does to a row, and when it does nothing."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from pushops.runtime import Runtime
+from pushops.settings import Cadence
 from pushops.subscriptions import service
 from pushops.subscriptions.evidence import Evidence, EvidenceOutcome, Finding
 from tests import rows
@@ -68,7 +70,7 @@ def test_a_success_on_an_ended_row_is_counted_and_nothing_more(
     assert recorded[-1][2]["outcome"] == "already_ended"
 
 
-@pytest.mark.parametrize("finding", [Finding.GONE, Finding.VOTE, Finding.ACCEPTED])
+@pytest.mark.parametrize("finding", [Finding.GONE, Finding.VOTE, Finding.ACCEPTED, Finding.NONE])
 def test_evidence_about_an_old_registration_says_nothing_about_the_new_one(
     finding: Finding, runtime: Runtime, pg: Pg, endpoint: str
 ) -> None:
@@ -77,7 +79,8 @@ def test_evidence_about_an_old_registration_says_nothing_about_the_new_one(
     service.save_subscription(runtime, subscribe(endpoint), user_id="a")
     before = rows.row(pg, endpoint)
     evidence = Evidence(old[0], old[1], finding, old[2], 410)
-    assert service.record_evidence(runtime, evidence) is EvidenceOutcome.SUPERSEDED
+    expected = EvidenceOutcome.NOTHING if finding is Finding.NONE else EvidenceOutcome.SUPERSEDED
+    assert service.record_evidence(runtime, evidence) is expected
     assert rows.row(pg, endpoint) == before
 
 
@@ -92,10 +95,37 @@ def test_bad_news_is_not_believed_when_a_success_came_since(
     assert record(runtime, pg, endpoint, finding) in {EvidenceOutcome.REVOKED, EvidenceOutcome.VOTED}
 
 
-def test_nothing_is_written_for_a_429_or_a_5xx(runtime: Runtime, pg: Pg, endpoint: str) -> None:
+def test_a_429_or_a_5xx_says_only_that_it_was_tried(runtime: Runtime, pg: Pg, endpoint: str) -> None:
     """B5 of the features."""
     before = rows.row(pg, endpoint)
+    assert before["last_tried_at"] is None
     assert record(runtime, pg, endpoint, Finding.NONE, status=503) is EvidenceOutcome.NOTHING
+    after = rows.row(pg, endpoint)
+    assert after["last_tried_at"] > before["registered_at"]
+    assert after == before | {"last_tried_at": after["last_tried_at"]}
+
+
+def test_a_vote_that_comes_too_soon_says_only_that_it_was_tried(runtime: Runtime, pg: Pg, endpoint: str) -> None:
+    record(runtime, pg, endpoint, Finding.VOTE)
+    before = rows.row(pg, endpoint)
+    assert record(runtime, pg, endpoint, Finding.VOTE) is EvidenceOutcome.TOO_SOON
+    after = rows.row(pg, endpoint)
+    assert after["last_tried_at"] > before["last_tried_at"]
+    assert after == before | {"last_tried_at": after["last_tried_at"]}
+
+
+def test_a_time_of_trying_never_goes_back(runtime: Runtime, pg: Pg, endpoint: str) -> None:
+    rows.age(pg, endpoint, -HOUR, "registered_at")
+    pg.execute("UPDATE push_subscription SET last_tried_at = registered_at")
+    before = rows.row(pg, endpoint)
+    record(runtime, pg, endpoint, Finding.NONE)
+    assert rows.row(pg, endpoint) == before
+
+
+def test_an_attempt_at_an_ended_row_writes_nothing(runtime: Runtime, pg: Pg, endpoint: str) -> None:
+    record(runtime, pg, endpoint, Finding.GONE)
+    before = rows.row(pg, endpoint)
+    record(runtime, pg, endpoint, Finding.NONE)
     assert rows.row(pg, endpoint) == before
 
 
@@ -130,6 +160,25 @@ def test_only_three_spaced_votes_over_a_day_revoke(
     found = [vote_at(runtime, pg, endpoint, gap) for gap in gaps]
     assert [outcome for outcome, _ in found] == outcomes
     assert [state == "revoked" for _, state in found] == [outcome == "voted_out" for outcome in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("changes", "gaps", "outcomes"),
+    [
+        ({"cadence": Cadence.DAILY}, [0, 2.9], ["voted", "too_soon"]),
+        ({"cadence": Cadence.DAILY}, [0, 3.1, 9.1], ["voted", "voted", "voted_out"]),
+        ({"cadence": Cadence.MONTHLY}, [0, 11.9], ["voted", "too_soon"]),
+        ({"cadence": Cadence.MONTHLY}, [0, 24.1, 23.8, 0.3], ["voted", "voted", "too_soon", "voted_out"]),
+        ({"votes": 2}, [0, 24.1], ["voted", "voted_out"]),
+        ({"votes": 4}, [0, 12.1, 12.1, 12.1], ["voted", "voted", "voted", "voted_out"]),
+        ({"vote_min_gap": HOUR, "vote_min_span": 3 * HOUR}, [0, 1.1, 2.1], ["voted", "voted", "voted_out"]),
+    ],
+)
+def test_the_rules_of_the_vote_are_settings_that_follow_the_cadence(
+    changes: dict[str, Any], gaps: list[float], outcomes: list[str], runtime: Runtime, pg: Pg, endpoint: str
+) -> None:
+    rt = replace(runtime, settings=runtime.settings.model_copy(update=changes))
+    assert [vote_at(rt, pg, endpoint, gap)[0] for gap in gaps] == outcomes
 
 
 def test_the_row_explains_why_it_died(runtime: Runtime, pg: Pg, endpoint: str) -> None:

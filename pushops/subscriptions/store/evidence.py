@@ -8,10 +8,6 @@ from typing import Any, Final, LiteralString
 from pushops.db import Tx
 from pushops.subscriptions.lifecycle import END_REASON, Event, moves
 
-VOTE_SPACING: Final = timedelta(hours=6)
-VOTES: Final = 3
-VOTE_SPAN: Final = timedelta(hours=24)
-
 # The row is as the request knew it. A late answer to an old registration says nothing about the new one.
 _SAME: Final[LiteralString] = """
        id = %(id)s::uuid AND registration_no = %(registration_no)s::bigint AND state = ANY(%(sources)s::text[])"""
@@ -47,7 +43,7 @@ REVOKE: Final[LiteralString] = (
     "UPDATE {schema}.push_subscription SET " + _MOVED + _FAILED + _ENDED + " WHERE " + _BELIEVED + _RETURNING
 )
 
-# The last vote counts only if it is a day after the first; until then it is as if it came too soon.
+# The last vote counts only if it is long enough after the first; until then it is as if it came too soon.
 VOTE_OUT: Final[LiteralString] = (
     "UPDATE {schema}.push_subscription SET votes = votes + 1, last_vote_at = now(),"
     + _MOVED
@@ -71,6 +67,11 @@ VOTE: Final[LiteralString] = (
     + _RETURNING
 )
 
+# The attempt settled, whatever it says of the lifecycle. What has ended is left as it was.
+TRIED: Final[LiteralString] = """
+UPDATE {schema}.push_subscription SET last_tried_at = greatest(last_tried_at, now())
+ WHERE id = %(id)s::uuid AND registration_no = %(registration_no)s::bigint AND deleted_at IS NULL"""
+
 LOOK: Final[LiteralString] = """
 SELECT endpoint_hash, deleted_at IS NOT NULL AS ended,
        registration_no = %(registration_no)s::bigint
@@ -83,6 +84,15 @@ _STATEMENTS: Final[Mapping[Event, LiteralString]] = {
     Event.VOTE: VOTE,
     Event.VOTED_OUT: VOTE_OUT,
 }
+
+
+@dataclass(frozen=True)
+class VoteRules:
+    """When votes are believed: so many, each this long after the last, the last this long after the first."""
+
+    votes: int
+    spacing: timedelta
+    span: timedelta
 
 
 @dataclass(frozen=True)
@@ -99,10 +109,15 @@ class Unaffected:
     current: bool
 
 
-def apply(tx: Tx, event: Event, known: Mapping[str, Any]) -> Affected | None:
+def apply(tx: Tx, event: Event, known: Mapping[str, Any], rules: VoteRules) -> Affected | None:
     """Apply one event to the row that ``known`` names: id, registration_no, started_at, status. None: it does not."""
-    rules = {"spacing": VOTE_SPACING, "votes": VOTES, "span": VOTE_SPAN, "reason": END_REASON.get(event)}
-    return tx.maybe(_STATEMENTS[event], {**known, **rules, **moves(event)}, Affected)
+    params = {**known, **vars(rules), **moves(event), "reason": END_REASON.get(event)}
+    return tx.maybe(_STATEMENTS[event], params, Affected)
+
+
+def tried(tx: Tx, known: Mapping[str, Any]) -> None:
+    """Say that an attempt settled, and nothing else."""
+    tx.run(TRIED, known)
 
 
 def look(tx: Tx, known: Mapping[str, Any]) -> Unaffected | None:
