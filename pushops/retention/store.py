@@ -7,10 +7,10 @@ CONTACT: Final[LiteralString] = "GREATEST(last_seen_at, last_success_at)"
 
 # Quiet although we tried, or quiet for so long that trying no longer matters. The first condition is implied by
 # both, and is what the index can use. Rows under a legal hold keep their state.
-QUIET: Final[LiteralString] = """state = 'active' AND deleted_at IS NULL AND NOT legal_hold
- AND GREATEST(last_seen_at, last_success_at) < %(tried)s::timestamptz
- AND (last_tried_at > GREATEST(last_seen_at, last_success_at)
-      OR GREATEST(last_seen_at, last_success_at) < %(untried)s::timestamptz)"""
+QUIET: Final[LiteralString] = f"""state = 'active' AND deleted_at IS NULL AND NOT legal_hold
+ AND {CONTACT} < %(tried)s::timestamptz
+ AND (last_tried_at > {CONTACT}
+      OR {CONTACT} < %(untried)s::timestamptz)"""
 
 AGE_STALE: Final[LiteralString] = """
 WITH aged AS (
@@ -20,19 +20,19 @@ SELECT count(*)::int FROM aged"""
 
 # A stale row has its full time in stale, in which one push a week may bring it back; a pending one is counted from
 # its registration, and any contact since counts for it.
-AGED_OUT: Final[LiteralString] = """state IN ('pending', 'stale') AND deleted_at IS NULL AND NOT legal_hold
- AND GREATEST(last_seen_at, last_success_at) < GREATEST(%(pending)s::timestamptz, %(contact)s::timestamptz)
+AGED_OUT: Final[LiteralString] = f"""state IN ('pending', 'stale') AND deleted_at IS NULL AND NOT legal_hold
+ AND {CONTACT} < GREATEST(%(pending)s::timestamptz, %(contact)s::timestamptz)
  AND CASE state
      WHEN 'stale' THEN
-       state_since < %(stale)s::timestamptz AND GREATEST(last_seen_at, last_success_at) < %(contact)s::timestamptz
-       AND (last_tried_at > GREATEST(last_seen_at, last_success_at)
+       state_since < %(stale)s::timestamptz AND {CONTACT} < %(contact)s::timestamptz
+       AND (last_tried_at > {CONTACT}
             OR state_since < %(untried)s::timestamptz
-               AND GREATEST(last_seen_at, last_success_at) < %(untried_contact)s::timestamptz)
+               AND {CONTACT} < %(untried_contact)s::timestamptz)
      ELSE
-       registered_at < %(pending)s::timestamptz AND GREATEST(last_seen_at, last_success_at) < %(pending)s::timestamptz
-       AND (last_tried_at > GREATEST(last_seen_at, last_success_at)
+       registered_at < %(pending)s::timestamptz AND {CONTACT} < %(pending)s::timestamptz
+       AND (last_tried_at > {CONTACT}
             OR registered_at < %(untried)s::timestamptz
-               AND GREATEST(last_seen_at, last_success_at) < %(untried)s::timestamptz)
+               AND {CONTACT} < %(untried)s::timestamptz)
      END"""
 
 # Ends and soft-deletes in one statement.
