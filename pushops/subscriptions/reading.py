@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Final
+from typing import Final, assert_never
 from uuid import UUID
 
 from pushops.errors import NotFoundError, RefusedError
@@ -12,6 +12,7 @@ from pushops.runtime import Runtime
 from pushops.subscriptions.leaving import hash_of
 from pushops.subscriptions.lifecycle import State
 from pushops.subscriptions.store import churn, reading
+from pushops.subscriptions.store.churn import Kind
 from pushops.subscriptions.store.reading import Filter, Subscription
 from pushops.subscriptions.work import Conn, in_transaction
 
@@ -93,12 +94,14 @@ def _folded(counts: Sequence[churn.Count]) -> list[Day]:
     for count in counts:
         day = days.setdefault((count.day, count.push_service), Day(count.day, count.push_service))
         match count.kind:
-            case "started":
+            case Kind.STARTED:
                 day.started += count.rows
-            case "reconnected":
+            case Kind.RECONNECTED:
                 day.reconnected += count.rows
-            case "ended":
+            case Kind.ENDED:
                 day.ended[count.reason] += count.rows
-            case _:
+            case Kind.PURGED:
                 day.purged[count.reason] += count.rows
+            case _:
+                assert_never(count.kind)
     return list(days.values())

@@ -1,6 +1,7 @@
 """Whether the lag valve can see what it must see, and what it sees."""
 
 from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from pushops.cli.doctor import store
 from pushops.cli.doctor.findings import Finding, fine, problem, warning
@@ -44,6 +45,8 @@ def replicas(lag: Lag, limit: int, expected_replicas: int | None) -> Finding:
             return warning("replicas", expected, reading.reason, "sweeps hold until it has caught up: look at its load")
         case State.UNKNOWN:
             return problem("replicas", expected, reading.reason, "sweeps hold until all that is expected is visible")
+        case _:
+            assert_never(reading.state)
 
 
 def judge_slots(slots: Sequence[Slot]) -> Iterator[Finding]:

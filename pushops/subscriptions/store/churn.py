@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime
+from enum import StrEnum
 from typing import Final, LiteralString
 
 from pushops.db import Tx
@@ -33,13 +34,23 @@ SELECT day, push_service, 'purged', end_reason, sum(ended)::bigint
  ORDER BY 1, 2, 3, 4"""
 
 
+class Kind(StrEnum):
+    STARTED = "started"
+    RECONNECTED = "reconnected"
+    ENDED = "ended"
+    PURGED = "purged"
+
+
 @dataclass(frozen=True)
 class Count:
     day: date
     push_service: str
-    kind: str
+    kind: Kind
     reason: str
     rows: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", Kind(self.kind))
 
 
 def count(tx: Tx, since: datetime, until: datetime) -> list[Count]:
