@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
@@ -18,8 +18,6 @@ from pushops.sweeps.store import RunRow
 
 _EVERY: Final = 5.0  # seconds between lines where there is no terminal
 _MIN_ELAPSED: Final = 0.001
-
-Update: TypeAlias = Callable[[int, int | None, str], None]
 
 
 class Meter(Protocol):

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Final, LiteralString, TypeVar
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import Connection, Rollback
@@ -13,11 +13,10 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
 from pushops.db.errors import translated
-from pushops.db.transaction import Params, Tx, render
+from pushops.db.transaction import Tx
 from pushops.errors import SettingsError
 from pushops.settings import Settings
 
-Row = TypeVar("Row")
 MAX_LIFETIME: Final = timedelta(minutes=30)  # a failover is noticed within this even where nothing fails
 IDLE_IN_TRANSACTION: Final = timedelta(seconds=30)  # our own bug must not hold back vacuum
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -83,20 +82,6 @@ class Database:
             return
         with translated(), self._connection() as conn:
             yield conn
-
-    @contextmanager
-    def autocommit(self) -> Iterator[Connection[Any]]:
-        """A connection outside any transaction, for what PostgreSQL refuses inside one."""
-        with self.borrowed() as conn:
-            yield conn
-
-    def statement(self, query: LiteralString) -> str:
-        """A constant with our schema in it, for EXPLAIN and printing."""
-        return render(query, self.schema).decode()
-
-    def execute_all(self, query: LiteralString, params: Params) -> list[tuple[Any, ...]]:
-        with self.transaction() as tx:
-            return tx.conn.execute(render(query, self.schema), params).fetchall()
 
     def close(self) -> None:
         if self._pid == os.getpid():

@@ -19,7 +19,7 @@ from pushops.errors import PushopsError
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
-_MAX_VERSION: Final = 32_767  # a smallint column
+_MAX_VERSION: Final = 32_767  # nobody rotates so often: beyond it is a date or a slip
 
 
 class SealError(PushopsError):

@@ -82,7 +82,7 @@ def numbered(query: str) -> str:
 
 @pytest.fixture(scope="module")
 def planner(shared_database: Database) -> Iterator[psycopg.Connection[Any]]:
-    with shared_database.autocommit() as conn:
+    with shared_database.borrowed() as conn:
         yield conn
 
 

@@ -61,7 +61,7 @@ def test_all_migrations_are_applied(database_url: str) -> None:
 
 @pytest.fixture(scope="module")
 def planner(shared_database: Database) -> Iterator[psycopg.Connection[Any]]:
-    with shared_database.autocommit() as conn:
+    with shared_database.borrowed() as conn:
         conn.execute("SET plan_cache_mode = force_generic_plan")
         yield conn
         conn.execute("RESET plan_cache_mode")
