@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from pushops.errors import RefusedError
 from pushops.retention.policies import PURGE_RECEIPTS, PURGE_TOMBSTONES, SCRUB_TOMBSTONES, SWEEPS
 from pushops.runtime import Runtime
 from pushops.settings import Settings
@@ -272,7 +273,8 @@ def test_what_is_asked_of_an_idle_run_is_done_at_once(settings: Settings, pg: Co
         assert service.pause_run(rt, run.run_id, actor="ada", why="look").state == "paused"
         assert service.resume_run(rt, run.run_id, actor="ada").state == "running"
         assert service.cancel_run(rt, run.run_id, actor="ada", why="no").state == "cancelled"
-        assert service.resume_run(rt, run.run_id, actor="ada").state == "cancelled"
+        with pytest.raises(RefusedError, match="got one that is cancelled"):
+            service.resume_run(rt, run.run_id, actor="ada")
     assert len(ids(pg)) == 5
 
 
