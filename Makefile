@@ -6,7 +6,7 @@ ROWS ?= 1000000
 ROUNDS ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system check lint types contracts migrations lock bench-purge docs clean
+.PHONY: help setup demo test test-fast test-system check ci lint types contracts migrations lock bench-purge docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,8 @@ migrations: setup ## squawk on the SQL of every migration
 	@sql=$$($(BIN)/pushops migrate --sql) && printf '%s\n' "$$sql" | $(BIN)/squawk --stdin-filepath migrations.sql
 
 check: lint types contracts migrations test ## everything that must pass before a commit lands
+
+ci: check test-system ## what CI runs (root, for Debian packages)
 
 bench-purge: setup ## measure the purge against what one would write oneself (ROWS=1000000 ROUNDS=5)
 	@$(BIN)/python -m bench.purge --rows $(ROWS) --rounds $(ROUNDS)
