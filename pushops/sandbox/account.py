@@ -3,6 +3,7 @@
 import os
 import pwd
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,14 @@ class Account:
         return not self.borrowed or self.succeeds(["/bin/sh", "-c", 'cd -- "$1"', "sh", str(folder)])
 
     def enter(self, folder: Path) -> None:
-        """Raise PushopsError unless this user can enter `folder`: nobody's modes are changed to let it in."""
+        """Raise PushopsError unless this user can enter `folder`: nobody's modes are changed to let it in.
+
+        FileNotFoundError where it was taken away meanwhile, whether or not another stands there by now.
+        """
+        found = folder.lstat()
         if not self.can_enter(folder):
+            if not os.path.samestat(found, folder.lstat()):
+                raise FileNotFoundError(folder)
             user = pwd.getpwuid(self.uid).pw_name
             raise PushopsError(f"expected a folder that user {user}, who runs the servers, can enter, got {folder}")
 
@@ -59,18 +66,21 @@ class Account:
         """Make a folder for the caller and this user only, unless it is there; an existing one keeps its mode.
 
         `owned` gives it to this user; otherwise the caller keeps it, and this user may enter, and write if `writable`.
+        It appears with its mode: another process that comes at the same time may find it closed otherwise.
         """
-        try:
-            path.mkdir(mode=0o700)
-        except FileExistsError:
+        if os.path.lexists(path):
             return
+        try:
+            partial = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
         except OSError as error:
             raise PushopsError(f"expected to make the folder {path}, got {error.strerror}") from error
-        if self.borrowed and owned:
-            os.chown(path, self.uid, self.gid)
-        elif self.borrowed:
-            os.chown(path, -1, self.gid)
-            path.chmod(0o730 if writable else 0o710)
+        try:
+            self._hand_over(partial, owned=owned, writable=writable)
+            partial.rename(path)
+        except OSError as error:
+            partial.rmdir()
+            if not os.path.lexists(path):  # else another was quicker, and uses it already
+                raise PushopsError(f"expected to make the folder {path}, got {error.strerror}") from error
 
     def make_file(self, path: Path, text: str = "", *, owned: bool = False) -> None:
         """Write a file that this user can read, or append to if `owned`; an existing one is replaced."""
@@ -80,6 +90,13 @@ class Account:
             if self.borrowed:
                 os.fchown(file.fileno(), self.uid if owned else -1, self.gid)
                 os.fchmod(file.fileno(), 0o600 if owned else 0o640)
+
+    def _hand_over(self, folder: Path, *, owned: bool, writable: bool) -> None:
+        if self.borrowed and owned:
+            os.chown(folder, self.uid, self.gid)
+        elif self.borrowed:
+            os.chown(folder, -1, self.gid)
+            folder.chmod(0o730 if writable else 0o710)
 
     def _run(
         self, arguments: Sequence[str], folder: Path, source: IO[str] | None = None

@@ -23,7 +23,8 @@ def claim(folder: Path, account: Account) -> None:
     account.enter(folder)
     if not claimed(folder):
         foreign = next(folder.iterdir(), None)
-        if foreign is not None and foreign.name != MARKER:  # another process may be claiming it too
+        # Another process may claim and fill it between two of these lines.
+        if foreign is not None and foreign.name != MARKER and not claimed(folder):
             raise PushopsError(f"expected an empty folder for the sandbox, got {foreign.name!r} in {folder}")
         (folder / MARKER).touch(mode=0o600)
 

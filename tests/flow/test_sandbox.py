@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,14 +19,16 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from pushops.errors import PushopsError
-from pushops.sandbox import PostgresServer, Sandbox, ValkeyServer, binaries
+from pushops.sandbox import PostgresServer, Sandbox, ValkeyServer, binaries, folders
 from pushops.sandbox import processes as process_table
-from pushops.sandbox.folders import MARKER, claim, release
+from pushops.sandbox.account import Account
+from pushops.sandbox.folders import MARKER, claim, claimed, release
 from tests import servers
 
 ROOT = os.geteuid() == 0
 ONLY_ROOT = pytest.mark.skipif(not ROOT, reason="only root hands the servers to another user")
 ONLY_PROC = pytest.mark.skipif(not process_table.has_proc(), reason="looks into /proc")
+CHOWN = os.chown
 MODULE = [sys.executable, "-m", "pushops.sandbox"]
 
 
@@ -155,6 +158,71 @@ def test_four_ups_at_once_start_one_pair(folder: Path) -> None:
     outputs = [command.communicate(timeout=100) for command in commands]
     assert [command.returncode for command in commands] == [0] * 4, complaints(outputs)
     assert len({output for output, _ in outputs}) == 1, complaints(outputs)
+
+
+@ONLY_ROOT
+def test_a_folder_is_never_seen_before_the_servers_may_enter_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or another `up` at the same time is told that they cannot."""
+    seen: list[bool] = []
+    monkeypatch.setattr(os, "chown", lambda path, uid, gid: (seen.append(folder.exists()), CHOWN(path, uid, gid)))
+    claim(folder, Sandbox(folder).account)
+    assert seen == [False]
+    assert Sandbox(folder).account.can_enter(folder)
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_folder_that_is_taken_away_while_it_is_looked_at_is_no_closed_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, made_anew: bool
+) -> None:
+    """`down` removes it under its lock; who waits for that begins again, and is not told of rights."""
+    account = Sandbox(folder).account
+    account.make_folder(folder)
+
+    def look(_: Account, path: Path) -> bool:
+        kept = path.rename(f"{path}.kept")  # so that its inode is not given out again
+        if made_anew:
+            path.mkdir()
+        kept.rmdir()
+        return False
+
+    monkeypatch.setattr(Account, "can_enter", look)
+    with pytest.raises(FileNotFoundError):
+        account.enter(folder)
+
+
+def test_a_claim_that_another_overtakes_is_no_foreign_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other claims and fills the folder just after we saw that nobody had."""
+    account, looks = Sandbox(folder).account, [False]
+
+    def look(path: Path) -> bool:
+        if looks and not looks.pop():
+            (path / "postgres").mkdir()
+            (path / MARKER).touch(mode=0o600)
+            return False
+        return claimed(path)
+
+    monkeypatch.setattr(folders, "claimed", look)
+    claim(folder, account)
+    assert claimed(folder)
+
+
+def test_a_folder_that_another_makes_at_the_same_time_is_theirs_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its first file already when ours is ready; ours leaves nothing behind."""
+    before = set(folder.parent.iterdir())
+    made = tempfile.mkdtemp
+
+    def late(prefix: str, dir: Path) -> str:  # noqa: A002  (the library's name)
+        folder.mkdir(mode=0o700)
+        (folder / "theirs").touch()
+        return made(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", late)
+    Sandbox(folder).account.make_folder(folder)
+    assert [entry.name for entry in folder.iterdir()] == ["theirs"]
+    assert not [path for path in set(folder.parent.iterdir()) - before if path.name.startswith(f".{folder.name}")]
+    shutil.rmtree(folder)
 
 
 def test_ups_and_downs_at_once_never_fail(folder: Path) -> None:
