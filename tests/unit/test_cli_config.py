@@ -79,7 +79,7 @@ def test_windows_that_follow_the_cadence_are_shown_as_they_are_in_force() -> Non
 def test_every_wrong_setting_is_named_in_one_go() -> None:
     done = call("config", PUSHOPS_POOL_SIZE="0", PUSHOPS_SWEEP_BACH_ROWS="1")
     assert (done.code, done.out) == (1, "")
-    assert "expected PUSHOPS_POOL_SIZE to be a positive integer" in done.err
+    assert "expected PUSHOPS_POOL_SIZE to be an integer between 2 and 200" in done.err
     assert "did you mean PUSHOPS_SWEEP_BATCH_ROWS?" in done.err
 
 
