@@ -11,7 +11,6 @@ import psycopg
 from alembic import command, op
 from psycopg import Connection
 from psycopg import errors as pg
-from psycopg.conninfo import make_conninfo
 from sqlalchemy import create_engine, exc
 from sqlalchemy.pool import NullPool
 
@@ -19,8 +18,9 @@ from pushops.db import lease
 from pushops.db.errors import classify, translated
 from pushops.db.revision import Runner
 from pushops.db.scripts import VERSIONS, config, render_script, scripts
+from pushops.db.target import conninfo
 from pushops.db.transaction import render
-from pushops.errors import DatabaseError, SettingsError, TransientDatabaseError
+from pushops.errors import DatabaseError, TransientDatabaseError
 from pushops.settings import Settings
 
 Progress = Callable[[str], None]
@@ -96,10 +96,7 @@ def run_sibling_sql(path: str) -> None:
 
 def connect(settings: Settings, *, autocommit: bool = True) -> Connection[Any]:
     """A connection of its own; it prepares nothing, so that a pooler may stand between."""
-    if settings.database_url is None:
-        raise SettingsError("expected PUSHOPS_DATABASE_URL to be set (or a sandbox that is up: pushops sandbox up)")
-    url = make_conninfo(settings.database_url.get_secret_value(), application_name="pushops migrate", connect_timeout=5)
-    return psycopg.connect(url, autocommit=autocommit, prepare_threshold=None)
+    return psycopg.connect(conninfo(settings, "pushops migrate"), autocommit=autocommit, prepare_threshold=None)
 
 
 def _prepare(settings: Settings) -> None:

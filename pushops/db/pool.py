@@ -8,13 +8,12 @@ from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import Connection, Rollback
-from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
 from pushops.db.errors import translated
+from pushops.db.target import conninfo
 from pushops.db.transaction import Tx
-from pushops.errors import SettingsError
 from pushops.settings import Settings
 
 MAX_LIFETIME: Final = timedelta(minutes=30)  # a failover is noticed within this even where nothing fails
@@ -96,10 +95,8 @@ class Database:
 
 
 def _make_pool(settings: Settings) -> ConnectionPool[Connection[Any]]:
-    if settings.database_url is None:
-        raise SettingsError("expected PUSHOPS_DATABASE_URL to be set (or a sandbox that is up: pushops sandbox up)")
     pool: ConnectionPool[Connection[Any]] = ConnectionPool(
-        make_conninfo(settings.database_url.get_secret_value(), application_name="pushops", connect_timeout=5),
+        conninfo(settings, "pushops"),
         min_size=0,
         max_size=settings.pool_size,
         timeout=10,

@@ -15,6 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from pushops.settings.urls import BrokerUrl, DatabaseUrl
 from pushops.settings.values import Duration, Expected, Identifier, OptionalFile, integer, json_object, share
 
 PREFIX: Final = "PUSHOPS_"
@@ -43,7 +44,6 @@ CADENCED: Final = (
     "vote_min_span",
 )
 
-_SecretUrl = Annotated[SecretStr | None, Expected("a URL")]
 _SecretMap = Annotated[
     dict[str, SecretStr],
     NoDecode,
@@ -64,9 +64,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True)
 
     # Where things are
-    database_url: _SecretUrl = None
-    broker_url: _SecretUrl = None
-    redis_url: _SecretUrl = None
+    database_url: DatabaseUrl = None
+    broker_url: BrokerUrl = None
+    redis_url: BrokerUrl = None
     db_schema: Identifier = "pushops"
     queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$"), Expected("a queue name")] = "pushops"
     pool_size: Annotated[int, integer(2, 200)] = 4

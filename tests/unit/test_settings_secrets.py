@@ -1,0 +1,62 @@
+"""A secret that was mistyped is refused without being repeated, nor any part of it."""
+
+import traceback
+
+import pytest
+from pydantic import SecretStr
+
+from pushops.db import Database
+from pushops.db.migrate import connect
+from pushops.errors import SettingsError
+from pushops.settings import load_settings
+from tests.commands import call
+
+PASSWORD = "correct-horse"  # noqa: S105  (nobody's)
+
+BAD_DATABASE_URLS = (
+    f"postgresql+psycopg://app:{PASSWORD}@db/app",
+    f"postgres//app:{PASSWORD}@db/app",
+    f"postgresql://app:{PASSWORD} battery@db/app",
+    f"postgresql://app:{PASSWORD}%zz@db/app",
+    f"postgresql://app:{PASSWORD}@[db/app",
+    f"postgresql://app:{PASSWORD}@db/app?{PASSWORD}=1",
+    f"host=db password={PASSWORD} user",
+)
+MISREAD_DATABASE_URLS = (
+    f"postgresql://app:{PASSWORD}/x@db/app",  # a port, to libpq
+    f"postgresql://app:1/{PASSWORD}@db/app",  # a database
+    f"postgresql://app:x@{PASSWORD}@db/app",  # a host
+)
+
+
+@pytest.mark.parametrize("url", BAD_DATABASE_URLS + MISREAD_DATABASE_URLS)
+def test_a_bad_database_url_is_refused_unseen(url: str) -> None:
+    done = call("check", PUSHOPS_DATABASE_URL=url)
+    assert done.code == 1
+    assert PASSWORD not in done.text
+    assert "expected PUSHOPS_DATABASE_URL to be a libpq URL such as postgresql://user@host/db" in done.text
+    assert "got a value that is not shown" in " ".join(done.text.split())
+
+
+@pytest.mark.parametrize("url", BAD_DATABASE_URLS)
+@pytest.mark.parametrize("opened", [Database, connect])
+def test_a_bad_database_url_that_came_past_the_settings_is_not_repeated(url: str, opened: type[Database]) -> None:
+    settings = load_settings().model_copy(update={"database_url": SecretStr(url)})
+    with pytest.raises(SettingsError) as caught:
+        opened(settings)
+    assert PASSWORD not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:p%40ss%2Fw@db,other:5433/app?target_session_attrs=read-write",
+        "host=/run/postgresql dbname=app",
+        "postgresql:///app?host=/run/postgresql",
+        "postgresql://app:a#b@[::1]:5432/app",
+    ],
+)
+def test_what_libpq_reads_is_taken(url: str) -> None:
+    found = load_settings(database_url=SecretStr(url)).database_url
+    assert found is not None
+    assert found.get_secret_value() == url
