@@ -11,6 +11,7 @@ from typing import Any, Final
 import redis
 
 from pushops.db import Database
+from pushops.errors import SettingsError
 from pushops.events import Events, Sink
 from pushops.events.log import log_sink
 from pushops.events.sentry import sentry_sink
@@ -81,7 +82,14 @@ def _redis(settings: Settings) -> "redis.Redis | None":
     if url is None or not url.get_secret_value().startswith(("redis", "unix", "valkey")):
         return None
     limit = settings.broker_timeout.total_seconds()
-    return redis.Redis.from_url(url.get_secret_value(), socket_timeout=limit, socket_connect_timeout=limit)
+    try:
+        return redis.Redis.from_url(url.get_secret_value(), socket_timeout=limit, socket_connect_timeout=limit)
+    except ValueError:  # its text repeats parts of what it could not read
+        name = "PUSHOPS_REDIS_URL" if settings.redis_url else "PUSHOPS_BROKER_URL"
+        raise SettingsError(
+            f"expected {name} to be a URL such as redis://host:6379/0 (percent-encode special characters in the"
+            " password), got a value that is not shown"
+        ) from None
 
 
 def _sinks(settings: Settings) -> tuple[Sink, ...]:

@@ -8,6 +8,7 @@ from pydantic import SecretStr
 from pushops.db import Database
 from pushops.db.migrate import connect
 from pushops.errors import SettingsError
+from pushops.runtime import open_runtime
 from pushops.settings import load_settings
 from tests.commands import call
 
@@ -58,5 +59,60 @@ def test_a_bad_database_url_that_came_past_the_settings_is_not_repeated(url: str
 )
 def test_what_libpq_reads_is_taken(url: str) -> None:
     found = load_settings(database_url=SecretStr(url)).database_url
+    assert found is not None
+    assert found.get_secret_value() == url
+
+
+BAD_REDIS_URLS = (
+    f"redis://:{PASSWORD[:7]}#{PASSWORD[7:]}@cache:6379/0",
+    f"redis://:{PASSWORD[:7]}/{PASSWORD[7:]}@cache:6379/0",
+    f"redis://:{PASSWORD}@cache:6379a/0",
+    f"rediss://:{PASSWORD}@cache:99999/0",
+    f"redis://u:{PASSWORD}@[cache/0",
+    f"redis://cache/0?socket_timeout={PASSWORD}",
+)
+BAD_BROKER_URLS = (
+    *BAD_REDIS_URLS,
+    f"redis://:1/{PASSWORD}@cache:6379/0",  # a port, and a database
+    f"amqp://u:{PASSWORD}@queue:port//",
+    f"sqs://id:{PASSWORD}/x@",
+)
+
+
+@pytest.mark.parametrize("name", ["PUSHOPS_BROKER_URL", "PUSHOPS_REDIS_URL"])
+@pytest.mark.parametrize("url", BAD_BROKER_URLS)
+def test_a_bad_broker_url_is_refused_unseen(name: str, url: str) -> None:
+    done = call("check", **{name: url})
+    assert done.code == 1
+    assert not [part for part in (PASSWORD[:7], PASSWORD[7:]) if part in done.text]
+    assert f"expected {name} to be a URL such as redis://host:6379/0" in done.text
+
+
+@pytest.mark.parametrize("url", BAD_REDIS_URLS)
+def test_a_bad_redis_url_that_came_past_the_settings_is_not_repeated(url: str) -> None:
+    settings = load_settings(database_url=SecretStr("postgresql://db/app")).model_copy(
+        update={"redis_url": SecretStr(url)}
+    )
+    with pytest.raises(SettingsError, match="expected PUSHOPS_REDIS_URL to be a URL") as caught:
+        open_runtime(settings)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert not [part for part in (PASSWORD[:7], PASSWORD[7:]) if part in shown]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:p%40s%2Fs%23@cache:6379/2?ssl_cert_reqs=none",
+        "rediss://user:x@[::1]:6379",
+        "unix:///run/valkey.sock?db=1",
+        "sentinel://one:26379;sentinel://two:26379",
+        "amqp://u:x@queue:5672//",
+        "sqs://id:x%2Fy@",
+        "memory://",
+        "",
+    ],
+)
+def test_what_a_broker_may_be_called_is_taken(url: str) -> None:
+    found = load_settings(broker_url=SecretStr(url)).broker_url
     assert found is not None
     assert found.get_secret_value() == url
