@@ -32,7 +32,8 @@ def unsubscribe(
 ) -> int:
     """Revoke one endpoint, a list of them, or all of a user's; how many rows that ended. Unknown ones are no error.
 
-    Rows that evidence or ageing had ended count too: from now on it was a person, and undo leaves them alone.
+    Rows that evidence, ageing or a rotation had ended count too: from now on it was a person, and neither undo nor a
+    repeated rotation brings anybody back.
     """
     if [endpoint, endpoints, user].count(None) != 2:  # noqa: PLR2004  (all but one)
         raise RefusedError("expected one of endpoint, endpoints and user")

@@ -26,7 +26,7 @@ CHUNK: Final = 500  # rows of an import per transaction: tens of milliseconds, s
 
 
 # A person left; that another store still lists their subscription is no new consent.
-_LEFT: Final = Rejected(
+LEFT: Final = Rejected(
     "endpoint", "unsubscribed", "a subscription that nobody ended", "one that its person ended", Advice.UNSUBSCRIBE
 )
 
@@ -138,7 +138,7 @@ def save_many(
         rows = {each.row.endpoint_hash: each.row for each in found if isinstance(each, Prepared)}
         ownership = Ownership(keep_owner=True, revive=revive)
         saved = _write_chunk(rt, list(rows.values()), ownership, actor, conn)
-        yield from (each if isinstance(each, Rejected) else saved.get(each.row.endpoint_hash, _LEFT) for each in found)
+        yield from (each if isinstance(each, Rejected) else saved.get(each.row.endpoint_hash, LEFT) for each in found)
 
 
 def check_many(rt: Runtime, candidates: Iterable[Candidate]) -> Iterator[Rejected | None]:

@@ -2,24 +2,24 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from pushops.db import Tx
 from pushops.runtime import Runtime
 from pushops.subscriptions.attributes import read_attributes
 from pushops.subscriptions.keychain import keychain
 from pushops.subscriptions.leaving import announce_ended, hash_of
-from pushops.subscriptions.lifecycle import END_REASON, Event
-from pushops.subscriptions.registering import Prepared, Saved, Written, announce, prepare, refuse, write
-from pushops.subscriptions.rejection import Advice, Rejected, RejectionError
+from pushops.subscriptions.lifecycle import END_REASON, UNDOABLE, Event
+from pushops.subscriptions.registering import LEFT, Prepared, Saved, Written, announce, prepare, refuse, write
+from pushops.subscriptions.rejection import RejectionError
 from pushops.subscriptions.store import auditing, ending, periods, rotation
 from pushops.subscriptions.store.ending import EndedRow
 from pushops.subscriptions.store.periods import Inheritance
 from pushops.subscriptions.store.registration import Ownership, Registration
-from pushops.subscriptions.store.rotation import Predecessor
+from pushops.subscriptions.store.rotation import Known, Pair
 from pushops.subscriptions.work import Conn, in_transaction
 
-# A person left; that their browser renewed what it still held is no new consent.
-_LEFT = Rejected("old_endpoint", "unsubscribed", "a subscription that nobody ended", "one that is", Advice.UNSUBSCRIBE)
+_ROTATED: Final = END_REASON[Event.ROTATED_AWAY]
 
 
 def rotate(
@@ -39,7 +39,8 @@ def rotate(
     """Save the new subscription in the old one's place: it takes the user and the original date, the old one ends.
 
     A new endpoint that has an owner of its own keeps it. An unknown old endpoint, or the same, makes it a plain save
-    that keeps the owner. Raises SubscriptionRefused, also where a person had ended the old one (answer `unsubscribe`).
+    that keeps the owner, and so does a repetition. Raises SubscriptionRefused, also where a person had ended either one
+    (answer `unsubscribe`).
     """
     old = hash_of(old_endpoint)
     try:
@@ -57,20 +58,35 @@ def rotate(
 def _rotate(
     rt: Runtime, tx: Tx, old: bytes, prepared: Prepared, ownership: Ownership, actor: str
 ) -> tuple[Written, Sequence[EndedRow]]:
-    found = rotation.lock_pair(tx, old, prepared.row.endpoint_hash)
-    if found is None or old == prepared.row.endpoint_hash:
+    pair = rotation.lock_pair(tx, old, prepared.row.endpoint_hash)
+    _refuse_left(pair)
+    found = pair.old
+    if found is None or found == pair.new or _is_repetition(pair):
         return write(rt, tx, prepared, replace(ownership, inherited=False), actor), ()
-    if found.end_reason == END_REASON[Event.UNSUBSCRIBED]:
-        raise RejectionError(_LEFT)
     ended = ending.end_endpoints(tx, [old], Event.ROTATED_AWAY)
-    reason = END_REASON[Event.ROTATED_AWAY]
-    closed = periods.close(tx, [old], reason)
-    auditing.write(tx, "rotate", actor, [(old, row.user_id, {"reason": reason, "was": row.was}) for row in ended])
-    heir = replace(prepared, row=_heir(prepared.row, found))
+    closed = periods.close(tx, [old], _ROTATED)
+    auditing.write(tx, "rotate", actor, [(old, row.user_id, {"reason": _ROTATED, "was": row.was}) for row in ended])
+    heir = replace(prepared, row=_heir(prepared.row, found, pair.new))
     return write(rt, tx, heir, ownership, actor, _inheritance(closed, found)), ended
 
 
-def _heir(row: Registration, found: Predecessor) -> Registration:
+def _refuse_left(pair: Pair) -> None:
+    """A person left; that their browser renewed what it still held is no new consent."""
+    for field, row in (("old_endpoint", pair.old), ("endpoint", pair.new)):
+        if row is not None and row.end_reason == END_REASON[Event.UNSUBSCRIBED]:
+            raise RejectionError(replace(LEFT, field=field))
+
+
+def _is_repetition(pair: Pair) -> bool:
+    """The new row got all it had to get the first time; its owner may have logged out since."""
+    return pair.new is not None and pair.old is not None and pair.old.end_reason == _ROTATED
+
+
+def _heir(row: Registration, found: Known, there: Known | None) -> Registration:
+    """Nobody inherits what another person was or chose, be it one who is named or one who has the new row."""
+    owner = row.user_id or _holder(there)
+    if None not in {owner, found.user_id} and owner != found.user_id:
+        return row
     return replace(
         row,
         user_id=row.user_id or found.user_id,
@@ -82,7 +98,14 @@ def _heir(row: Registration, found: Predecessor) -> Registration:
     )
 
 
-def _inheritance(closed: Sequence[periods.Closed], found: Predecessor) -> Inheritance:
+def _holder(there: Known | None) -> str | None:
+    """Who keeps the new row against an heir."""
+    if there is None or not (there.end_reason is None or there.end_reason in UNDOABLE):
+        return None
+    return there.user_id
+
+
+def _inheritance(closed: Sequence[periods.Closed], found: Known) -> Inheritance:
     """The trail goes on where it was; a second heir of one endpoint only reconnects."""
     for period in closed:
         return Inheritance(period.user_id, period.began_at, period.reconnection)

@@ -113,3 +113,25 @@ def test_a_second_heir_of_one_endpoint_only_reconnects(runtime: Runtime, pg: Pg)
     assert service.rotate(runtime, old, subscribe(second)).reconnection
     (day,) = service.stats(runtime, rows.now(pg) - timedelta(days=1), rows.now(pg))
     assert (day.started, day.reconnected) == (1, 1)
+
+
+def test_a_user_who_is_named_inherits_nothing_that_another_chose_or_was(runtime: Runtime, pg: Pg) -> None:
+    old, new = new_endpoint(), new_endpoint()
+    service.save_subscription(runtime, subscribe(old), user_id="a", tags=["clinic"], user_agent="UA", locale="de")
+    rows.age(pg, old, timedelta(days=50), "created_at")
+    service.rotate(runtime, old, subscribe(new), user_id="b")
+    row = rows.row(pg, new)
+    assert (row["user_id"], row["tags"], row["user_agent"], row["locale"]) == ("b", [], None, None)
+    assert row["created_at"] > rows.now(pg) - timedelta(minutes=5)
+
+
+def test_who_has_the_new_endpoint_inherits_nothing_either(runtime: Runtime, pg: Pg) -> None:
+    old, new = new_endpoint(), new_endpoint()
+    service.save_subscription(runtime, subscribe(old), user_id="a", tags=["clinic"], user_agent="UA", locale="de")
+    rows.age(pg, old, timedelta(days=50), "created_at")
+    service.save_subscription(runtime, subscribe(new), user_id="b", tags=["y"])
+    before = rows.row(pg, new)
+    service.rotate(runtime, old, subscribe(new))
+    after = rows.row(pg, new)
+    kept = ("user_id", "tags", "user_agent", "locale", "created_at")
+    assert [after[name] for name in kept] == [before[name] for name in kept]

@@ -8,9 +8,10 @@ from uuid import UUID
 from pushops.db import Tx
 from pushops.subscriptions.lifecycle import END_REASON, UNDOABLE, Event, State, moves
 
-# What ended already ends again only if evidence or ageing had ended it: so that undo leaves it alone.
+# What ended already ends again only if evidence or ageing had ended it, so that undo leaves it alone; and by its
+# person's word also if it was rotated, so that a rotation that is repeated hands nothing on.
 _ENDABLE: Final[LiteralString] = """
-       state = ANY(%(sources)s::text[]) AND (end_reason IS NULL OR end_reason = ANY(%(undoable)s::text[]))"""
+       state = ANY(%(sources)s::text[]) AND (end_reason IS NULL OR end_reason = ANY(%(endable)s::text[]))"""
 
 LOCK_ENDPOINTS: Final[LiteralString] = (
     """
@@ -85,7 +86,11 @@ def serialize_user(tx: Tx, user: str) -> None:
     tx.scalar(SERIALIZE_USER, {"user": user})
 
 
+def _endable(event: Event) -> Sequence[str]:
+    return (*UNDOABLE, END_REASON[Event.ROTATED_AWAY]) if event is Event.UNSUBSCRIBED else UNDOABLE
+
+
 def _end(tx: Tx, lock: LiteralString, event: Event, which: dict[str, Any]) -> list[EndedRow]:
-    edges: dict[str, Any] = {**moves(event), "undoable": list(UNDOABLE)}
+    edges: dict[str, Any] = {**moves(event), "endable": list(_endable(event))}
     ids = tx.scalars(lock, which | edges)
     return tx.rows(END, {"ids": ids, "reason": END_REASON[event], **edges}, EndedRow) if ids else []
