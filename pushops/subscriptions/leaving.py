@@ -48,13 +48,16 @@ def unsubscribe(
 
 
 def detach(rt: Runtime, endpoint: str, *, actor: str = "application", conn: Conn | None = None) -> int:
-    """End the link of an endpoint to its user, as logging out does; the row lives on, anonymous. Rows detached."""
+    """End the link of an endpoint to its user, as logging out does; the row goes on, anonymous. Rows detached.
+
+    A row that evidence, ageing or a rotation had ended counts too: nothing brings it back as theirs.
+    """
     known = hash_of(endpoint)
     return _detach(rt, conn, actor, "detach", lambda tx: detaching.detach_endpoint(tx, known))
 
 
 def detach_all(rt: Runtime, user: str, *, actor: str = "application", conn: Conn | None = None) -> int:
-    """End the link of all of a user's endpoints. Rows detached."""
+    """End the link of all of a user's endpoints, ended ones included. Rows detached."""
     known = known_user(user)
     return _detach(rt, conn, actor, "detach_all", lambda tx: detaching.detach_user(tx, known))
 

@@ -7,6 +7,7 @@ import pytest
 from pushops.runtime import Runtime
 from pushops.subscriptions import service
 from pushops.subscriptions.errors import SubscriptionRefused
+from pushops.subscriptions.evidence import Evidence, Finding
 from tests import rows
 from tests.browser import new_endpoint, subscribe
 from tests.rows import Pg
@@ -75,3 +76,28 @@ def test_a_repeated_rotation_does_not_undo_a_logout(
     service.rotate(runtime, old, new)
     row = rows.row(pg, new["endpoint"])
     assert (row["user_id"], row["tags"], row["created_at"]) == (None, [], created)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("back", ["undo", "keep_owner", "rotate"])
+def test_logging_out_holds_for_what_had_ended_before(
+    everywhere: bool, back: str, runtime: Runtime, pg: Pg, old: str
+) -> None:
+    row_id, registration_no, started_at = rows.claim(pg, old)
+    service.record_evidence(runtime, Evidence(row_id, registration_no, Finding.GONE, started_at, 410))
+    assert (service.detach_all(runtime, "a") if everywhere else service.detach(runtime, old)) == 1
+    match back:
+        case "undo":
+            assert service.undo(runtime, reason="gone", dry_run=False, actor="test").rows == 1
+        case "keep_owner":
+            service.save_subscription(runtime, subscribe(old), keep_owner=True)
+        case _:
+            service.rotate(runtime, old, subscribe())
+    found = service.list_subscriptions(runtime).rows
+    assert [(row.user_id, row.tags) for row in found if row.deleted_at is None] == [(None, [])]
+
+
+def test_logging_out_leaves_named_who_unsubscribed(runtime: Runtime, pg: Pg, old: str) -> None:
+    service.unsubscribe(runtime, endpoint=old)
+    assert (service.detach(runtime, old), service.detach_all(runtime, "a")) == (0, 0)
+    assert rows.row(pg, old)["user_id"] == "a"

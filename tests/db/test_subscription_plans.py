@@ -29,7 +29,7 @@ ARBITER: Final = "Conflict Arbiter Indexes: push_subscription_endpoint_hash_key"
 INDEXES: Final = {
     "ending.LOCK_USER": ["push_subscription_live_user", "push_subscription_ended_user"],
     "ending.LOCK_SURPLUS": ["push_subscription_live_user"],
-    "detaching.LOCK_OWNED_BY": ["push_subscription_live_user"],
+    "detaching.LOCK_OWNED_BY": ["push_subscription_live_user", "push_subscription_ended_user"],
     "reading.LIST_USER": ["push_subscription_live_user", "push_subscription_ended_user"],
     "reading.LIST": ["push_subscription_pkey"],
     "touching.SEEN": ["push_subscription_endpoint_hash_key"],
