@@ -31,7 +31,7 @@ def check_broker_url(url: str) -> str:
     """The same, if it can be read; Celery takes several with ``;`` between. Raises ValueError that repeats nothing."""
     try:
         if url.startswith(_READ_BY_REDIS):
-            parse_url(url)
+            parse_url(url)  # type: ignore[no-untyped-call]
         readable = [urlsplit(part).port for part in url.split(";")]
     except (ValueError, TypeError):
         readable = []

@@ -96,6 +96,16 @@ def json_object(value: object) -> object:
         raise ValueError("not a JSON object") from error
 
 
+def is_version(key_id: str) -> bool:
+    """Whether a seal key may be called so; no key of 32 bytes looks like it."""
+    return re.fullmatch(r"[0-9]{1,9}", key_id) is not None
+
+
+def looks_like_key(key_id: str) -> bool:
+    """Whether this is 32 bytes in base64url: a key where its id belongs."""
+    return re.fullmatch(r"[A-Za-z0-9_-]{43}=?", key_id) is not None
+
+
 def _check_identifier(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", value):
         raise ValueError("not an identifier")

@@ -1,5 +1,6 @@
 """A secret that was mistyped is refused without being repeated, nor any part of it."""
 
+import json
 import traceback
 
 import pytest
@@ -11,6 +12,7 @@ from pushops.errors import SettingsError
 from pushops.runtime import open_runtime
 from pushops.settings import load_settings
 from tests.commands import call
+from tests.made import random_key
 
 PASSWORD = "correct-horse"  # noqa: S105  (nobody's)
 
@@ -81,8 +83,9 @@ BAD_BROKER_URLS = (
 
 @pytest.mark.parametrize("name", ["PUSHOPS_BROKER_URL", "PUSHOPS_REDIS_URL"])
 @pytest.mark.parametrize("url", BAD_BROKER_URLS)
-def test_a_bad_broker_url_is_refused_unseen(name: str, url: str) -> None:
-    done = call("check", **{name: url})
+def test_a_bad_broker_url_is_refused_unseen(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, url)
+    done = call("check")
     assert done.code == 1
     assert not [part for part in (PASSWORD[:7], PASSWORD[7:]) if part in done.text]
     assert f"expected {name} to be a URL such as redis://host:6379/0" in done.text
@@ -116,3 +119,20 @@ def test_what_a_broker_may_be_called_is_taken(url: str) -> None:
     found = load_settings(broker_url=SecretStr(url)).broker_url
     assert found is not None
     assert found.get_secret_value() == url
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+@pytest.mark.parametrize("others", [{}, {"1": random_key()}])
+@pytest.mark.parametrize("name", ["PUSHOPS_SEAL_KEYS", "PUSHOPS_VAPID_KEYS"])
+def test_a_key_in_the_place_of_its_id_is_not_shown(
+    name: str, others: dict[str, str], version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = random_key()
+    monkeypatch.setenv(name, json.dumps({key: "1", **others}))
+    if version:
+        monkeypatch.setenv("PUSHOPS_SEAL_KEY_VERSION", version)
+    for command in ("config", "check"):
+        done = call(command)
+        assert done.code == 1
+        assert key not in done.text
+        assert f"expected {name} to" in done.text
