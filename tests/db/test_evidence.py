@@ -181,6 +181,17 @@ def test_the_rules_of_the_vote_are_settings_that_follow_the_cadence(
     assert [vote_at(rt, pg, endpoint, gap)[0] for gap in gaps] == outcomes
 
 
+def test_one_answer_is_one_vote_however_often_it_is_delivered(runtime: Runtime, pg: Pg, endpoint: str) -> None:
+    row_id, registration_no, started_at = rows.claim(pg, endpoint)
+    outcomes = []
+    for days in range(3):
+        answer = Evidence(row_id, registration_no, Finding.VOTE, started_at - timedelta(hours=25 * days), 404)
+        outcomes.append(service.record_evidence(runtime, answer))
+        rows.age(pg, endpoint, timedelta(hours=25), "first_vote_at", "last_vote_at")
+    assert outcomes == ["voted", "too_soon", "too_soon"]
+    assert rows.row(pg, endpoint)["votes"] == 1
+
+
 def test_the_row_explains_why_it_died(runtime: Runtime, pg: Pg, endpoint: str) -> None:
     """B18 of the features: the votes stay on the tombstone."""
     for gap in (0, 12.1, 12.1):

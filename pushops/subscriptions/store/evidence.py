@@ -15,7 +15,10 @@ _SAME: Final[LiteralString] = """
 _BELIEVED: Final[LiteralString] = (
     _SAME + " AND (last_success_at IS NULL OR last_success_at <= %(started_at)s::timestamptz)"
 )
-_SPACED: Final[LiteralString] = " AND (last_vote_at IS NULL OR last_vote_at <= now() - %(spacing)s::interval)"
+# An answer whose request began before the last vote is that vote delivered again, or no later look than it was.
+_SPACED: Final[LiteralString] = """
+   AND (last_vote_at IS NULL
+        OR last_vote_at <= now() - %(spacing)s::interval AND last_vote_at < %(started_at)s::timestamptz)"""
 _MOVED: Final[LiteralString] = """
        state = (%(targets)s::text[])[array_position(%(sources)s::text[], state)],
        last_tried_at = greatest(last_tried_at, now())"""
