@@ -42,6 +42,7 @@ _SETUP: Final = (
     pg.InvalidSchemaName,
 )
 _DATA: Final = (psycopg.IntegrityError, psycopg.DataError, pg.RaiseException)
+_PASSING: Final = {"08", "25", "26", "40", "53", "55", "57"}  # classes of SQLSTATE that a moment may mend
 _KINDS: Final[tuple[tuple[tuple[type[Exception], ...], type[DatabaseError]], ...]] = (
     (_CONTENDED, ContendedError),
     (_SETUP, SetupError),
@@ -61,6 +62,8 @@ def classify(error: Exception) -> DatabaseError:
             return LockTimeoutError(text)
         case pg.QueryCanceled():
             return StatementTimeoutError(text)
+        case psycopg.OperationalError(sqlstate=str() as state) if state[:2] not in _PASSING:
+            return DatabaseError(text)  # a damaged block, a row too large: the same again, and perhaps one row's
         case _:
             found = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), DatabaseError)
             return found(text)

@@ -26,6 +26,7 @@ from pushops.sweeps.store import BatchRow, Middle, RunRow
 from pushops.sweeps.sweep import Batch, Page, Sweep
 
 LOCK_TIMEOUT: Final = timedelta(milliseconds=100)  # the backstop behind FREE: then rows are taken one by one
+LOCKED_RETRIES: Final = 2  # a lock behind a row, such as a child's, is one row's: the page is cut until it is alone
 RETRIES: Final = 1  # a data error may have been a moment's; the second time the page is cut
 
 
@@ -211,6 +212,8 @@ def _record_failure(shift: Shift, row: BatchRow, token: UUID, error: Exception) 
         case StatementTimeoutError():
             _halve_size(shift)
             _cut(shift, row, token, text, failures=0)
+        case LockTimeoutError() if row.failures >= LOCKED_RETRIES:
+            _cut(shift, row, token, text, failures=LOCKED_RETRIES, locked=True)
         case TransientDatabaseError():
             _put_back(shift, row, token, text)
         case _ if row.failures < RETRIES:
@@ -233,25 +236,32 @@ def _halve_size(shift: Shift) -> None:
         store.adapt(tx, shift.sweep.name, size, plan.half(size), default)
 
 
-def _cut(shift: Shift, row: BatchRow, token: UUID, error: str, *, failures: int) -> None:
-    """Two pages in the place of one, or the last row alone into quarantine; put back where that fails too."""
+def _cut(shift: Shift, row: BatchRow, token: UUID, error: str, *, failures: int, locked: bool = False) -> None:
+    """Two pages in the place of one, or the last row alone into quarantine; put back where that fails too.
+
+    A last row that is only ``locked`` counts as such, and is left to the run's second look and to the next run.
+    """
     try:
-        middle = _cut_once(shift, row, token, error, failures)
+        middle = _cut_once(shift, row, token, error, failures, locked=locked)
+    except LostClaimError:
+        return
     except DatabaseError:
         _put_back(shift, row, token, error)
         return
-    if middle is not None and middle.total == 1:
-        _tell(shift, "sweep.quarantined", row, error, identity=middle.identity)
-    elif middle is not None:
+    if middle is not None and middle.total > 1:
         _tell(shift, "sweep.split", row, error, into=2)
+    elif middle is not None and not locked:
+        _tell(shift, "sweep.quarantined", row, error, identity=middle.identity)
 
 
-def _cut_once(shift: Shift, row: BatchRow, token: UUID, error: str, failures: int) -> Middle | None:
+def _cut_once(shift: Shift, row: BatchRow, token: UUID, error: str, failures: int, *, locked: bool) -> Middle | None:
     batch = shift.bind(row)
     with shift.rt.db.transaction(planner=sql.plan_for(shift.run.walked_along), on=shift.own) as tx:
         middle = tx.maybe(sql.middle(shift.sweep, shift.run.walked_along, batch.clause), batch.params, Middle)
         if middle is None:
             store.fail(tx, row.batch_id, token, error, plan.back_off(row.failures))
+        elif middle.total == 1 and locked:
+            _settle(tx, shift, row, token, 0, 1)
         elif middle.total == 1:
             _isolate(tx, shift, row, token, middle, error)
         else:

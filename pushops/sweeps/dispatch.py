@@ -1,5 +1,6 @@
 """The dispatcher: light, takes seconds at most, writes pages down and rings for them after the commit."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ def _dispatch(rt: Runtime, sweep: Sweep, bell: Bell | None, order: Order) -> Dis
     if closed is not None:
         runs.hold(rt, run, closed)
         return Dispatched(Outcome.HELD, run, opened, why=closed.reason)
-    _acknowledge_longer(rt, sweep)
+    _acknowledge_longer(rt, run)
     return _fill(rt, sweep, bell, run, opened=opened, was_held=runs.unhold(rt, run))
 
 
@@ -114,10 +115,10 @@ def _find(rt: Runtime, sweep: Sweep, order: Order) -> tuple[RunRow | None, bool]
         return store.open_run_of(tx, sweep.name), False
 
 
-def _acknowledge_longer(rt: Runtime, sweep: Sweep) -> None:
-    """The valve was open: these windows are no shorter than the known ones, and are the known ones from now on."""
+def _acknowledge_longer(rt: Runtime, run: RunRow) -> None:
+    """The valve was open: the run's windows are no shorter than the known ones, and are the known ones from now on."""
     with rt.db.transaction() as tx:
-        store.acknowledge(tx, sweep.name, runs.as_seconds(runs.windows_of(rt.settings, sweep)))
+        store.acknowledge(tx, run.sweep, json.dumps(run.windows))
 
 
 def _fill(rt: Runtime, sweep: Sweep, bell: Bell | None, run: RunRow, *, opened: bool, was_held: bool) -> Dispatched:
@@ -136,7 +137,7 @@ def _fill(rt: Runtime, sweep: Sweep, bell: Bell | None, run: RunRow, *, opened: 
         if bell and not _ring_for(rt, bell, run, step.batches):
             return Dispatched(Outcome.NO_BROKER, run, opened, batches, rows, "the broker did not take the messages")
         batches, rows, pages = batches + len(step.batches), rows + step.rows, min(pages * 2, MOST_PAGES)
-        if step.walked:
+        if step.walked or not step.batches:
             break
         if time.monotonic() > deadline:
             outcome, why = Outcome.BUDGET, "this dispatcher's seconds are spent"
@@ -168,21 +169,22 @@ def _write(rt: Runtime, sweep: Sweep, run_id: UUID, pages: int) -> _Step | None:
             return None
         control = store.control(tx, sweep.name)
         size = (control.batch_rows if control else None) or rt.settings.sweep_batch_rows
-        step = (
-            _cut_blocks(run, size, pages)
-            if run.walked_along is Walk.BLOCKS
-            else _cut_index(tx, sweep, run, size, pages)
-        )
+        if run.walked_along is Walk.BLOCKS:
+            step = _cut_blocks(run, size, pages)
+        else:
+            step = _cut_index(tx, sweep, run, size, pages, runs.brake_of(rt.settings, sweep, run))
         store.add_batches(tx, run_id, run.pages, plan.as_json(step.batches))
         cursor = step.batches[-1].hi if step.batches else run.cursor
         store.move_cursor(tx, run_id, cursor, walked=step.walked, pages=len(step.batches), rows=step.rows, size=size)
     return step
 
 
-def _cut_index(tx: Tx, sweep: Sweep, run: RunRow, size: int, pages: int) -> _Step:
+def _cut_index(tx: Tx, sweep: Sweep, run: RunRow, size: int, pages: int, brake: int | None) -> _Step:
     wanted = size * pages
     if run.row_limit is not None:
         wanted = min(wanted, run.row_limit - run.rows_dispatched)
+    if brake is not None:  # one row more than the share allows, which closes the valve before any of them is touched
+        wanted = min(wanted, max(brake + 1 - run.rows_dispatched, 0))
     values = sql.bounds("cursor", run.cursor) | run.cutoff_times | sql.floors(sweep) | {"rows": wanted, "page": size}
     query = sql.page_ends(sweep, has_cursor=run.cursor is not None)
     ends = tx.rows(query, values, PageEnd) if wanted > 0 else []

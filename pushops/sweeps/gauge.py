@@ -6,7 +6,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from pushops.runtime import Runtime
-from pushops.sweeps import probes, store, valves
+from pushops.sweeps import probes, runs, store, valves
 from pushops.sweeps.store import ControlRow, RunRow
 from pushops.sweeps.sweep import Sweep
 from pushops.sweeps.valves import Reading
@@ -28,6 +28,7 @@ def read(rt: Runtime, sweep: Sweep, run: RunRow, *, on: Connection[Any] | None =
     return [
         stop,
         valves.decide_pause(control),
+        valves.decide_settings(run, runs.seconds_of(rt.settings, sweep)),
         valves.decide_retention(run.windows, control),
         valves.decide_share(run, settings.sweep_max_share, braked=sweep.brake),
         valves.decide_budget(run, now),

@@ -5,17 +5,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from math import ceil
 from typing import Final
 from uuid import UUID
 
 from pushops.db import Tx
-from pushops.errors import StatementTimeoutError, TransientDatabaseError
+from pushops.errors import RefusedError, StatementTimeoutError, TransientDatabaseError
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps import plan, sql, store
 from pushops.sweeps.store import NewBatch, RunRow, TableFacts
 from pushops.sweeps.sweep import Sweep, Walk
-from pushops.sweeps.valves import Reading
+from pushops.sweeps.valves import SHARE_FROM, Reading
 
 COUNT_TIMEOUT: Final = timedelta(seconds=20)  # once a run; without an answer the brake does not know, and holds
 FOLD_FROM: Final = 50_000  # rows that batches left aside: hundreds of batches share a write of the days
@@ -37,6 +38,11 @@ def windows_of(settings: Settings, sweep: Sweep) -> dict[str, timedelta]:
     return {w.name: sum((settings.window(name) for name in w.settings), timedelta()) for w in sweep.windows}
 
 
+def seconds_of(settings: Settings, sweep: Sweep) -> dict[str, float]:
+    """The windows in force as a run stores them."""
+    return {name: value.total_seconds() for name, value in windows_of(settings, sweep).items()}
+
+
 def as_seconds(windows: Mapping[str, timedelta]) -> str:
     return json.dumps({name: value.total_seconds() for name, value in windows.items()})
 
@@ -48,6 +54,14 @@ def cutoff_key(run: RunRow) -> str:
 
 def slots_of(settings: Settings, sweep: Sweep) -> int:
     return sweep.max_parallel or settings.sweep_max_parallel
+
+
+def brake_of(settings: Settings, sweep: Sweep, run: RunRow) -> int | None:
+    """How many rows a run may take of its table; None where no brake is on it."""
+    braked = sweep.brake and not run.force and settings.sweep_max_share < 1
+    if not braked or run.table_rows is None or run.table_rows < SHARE_FROM:
+        return None
+    return int(settings.sweep_max_share * run.table_rows)
 
 
 def open_or_join(
@@ -65,6 +79,10 @@ def open_or_join(
             _end(tx, found.run_id, "stopped", reason)
             found = None
     if found is not None:
+        if row_limit is not None and found.row_limit != row_limit:
+            raise RefusedError(
+                f"expected to open a run of at most {row_limit} rows, got run {found.run_id} open without it"
+            )
         return found, False
     braked = sweep.brake and not force and rt.settings.sweep_max_share < 1
     size = measure(rt, sweep, windows, braked=braked)
@@ -149,12 +167,17 @@ def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, brak
             return Size(int(guess), round(facts.rows), facts)
     try:
         with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
-            rows = count_rows(tx, sweep, facts)
             values = {name: tx.now - window for name, window in windows.items()} | sql.floors(sweep)
             eligible = int(tx.scalar(sql.eligible(sweep), values))
+            rows = _count_up_to(tx, sweep, max(ceil(eligible / rt.settings.sweep_max_share), SHARE_FROM) + 1)
     except StatementTimeoutError:
         return Size(None, None, facts)
     return Size(eligible, rows, facts)
+
+
+def _count_up_to(tx: Tx, sweep: Sweep, most: int) -> int:
+    """Count the table as far as the brake needs it: an estimate that is out of date must not let a run through."""
+    return int(tx.scalar(sql.rows_up_to(sweep), {"most": most}))
 
 
 def facts_of(tx: Tx, sweep: Sweep) -> TableFacts:
@@ -251,9 +274,10 @@ def _fold(tx: Tx, sweep: Sweep) -> None:
 
 
 def _advance(tx: Tx, run: RunRow) -> None:
+    if run.state == "cancelling":
+        store.cancel_batches(tx, run.run_id)  # waits for claims that are being made: look after it, not before
     left = store.ready(tx, run.run_id)
     if run.state == "cancelling":
-        store.cancel_batches(tx, run.run_id)
         if not left.claimed:
             store.close_run(tx, run.run_id, "cancelled", run.why)
     elif run.state == "pausing" and not left.claimed:
@@ -278,9 +302,14 @@ def _revisit_or_close(tx: Tx, run: RunRow) -> None:
 
 
 def _end(tx: Tx, run_id: UUID, state: str, why: str) -> None:
-    """End a run now. What is in hand loses its claim, and with it its effect: nobody would look after it again."""
-    store.cancel_batches(tx, run_id, in_hand=True)
+    """End a run now. What is in hand loses its claim, and with it its effect: nobody would look after it again.
+
+    Closed first, so that no dispatcher writes another page; cancelled twice, since the first time may wait for a batch
+    that is being cut, and only a later look sees its halves.
+    """
     store.close_run(tx, run_id, state, why)
+    store.cancel_batches(tx, run_id, in_hand=True)
+    store.cancel_batches(tx, run_id, in_hand=True)
 
 
 def _tell_closed(rt: Runtime, run_id: UUID) -> None:

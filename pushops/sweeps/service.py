@@ -114,6 +114,7 @@ def _ask(rt: Runtime, run_id: UUID, target: str, sources: list[str], actor: str,
     with rt.db.transaction() as tx:
         if not store.ask(tx, run_id, target, sources, why):
             raise RefusedError(f"expected a run that is {' or '.join(sources)}, got one that is {run.state}")
+    with rt.db.transaction() as tx:  # committed, so that nothing is claimed any more when it is looked for
         runs.settle_asked(tx, run_id)
         after = store.run(tx, run_id)
     rt.events.emit("sweep.control", sweep=run.sweep, run=run_id, verb=target, actor=actor, why=why)

@@ -158,6 +158,10 @@ def eligible(sweep: Sweep) -> LiteralString:
     return literal(f"SELECT count(*) FROM {sweep.table} WHERE {predicate(sweep)}")
 
 
+def rows_up_to(sweep: Sweep) -> LiteralString:
+    return literal(f"SELECT count(*) FROM (SELECT 1 FROM {sweep.table} LIMIT %(most)s::bigint) AS rows")
+
+
 def estimate(sweep: Sweep) -> LiteralString:
     """What the planner thinks of it: a guess as good as the last analyze, for nothing."""
     return literal(f"EXPLAIN (FORMAT JSON) SELECT 1 FROM {sweep.table} WHERE {predicate(sweep)}")

@@ -120,10 +120,18 @@ def decide_share(run: RunRow, limit: float, *, braked: bool) -> Reading:
         return opened("share")
     if run.eligible_rows is None or run.table_rows is None:
         return unknown("share", "the eligible rows could not be counted in time: --force runs without the brake")
-    if run.table_rows >= SHARE_FROM and run.eligible_rows > limit * run.table_rows:
-        share = f"{run.eligible_rows} of {run.table_rows} rows"
+    meant = max(run.eligible_rows, run.rows_dispatched)  # more may have come under the predicate since it was counted
+    if run.table_rows >= SHARE_FROM and meant > limit * run.table_rows:
+        share = f"{meant} of {run.table_rows} rows"
         return hold("share", f"would take {share}, more than {limit:.0%}: --force or PUSHOPS_SWEEP_MAX_SHARE")
     return opened("share")
+
+
+def decide_settings(run: RunRow, windows: Mapping[str, float]) -> Reading:
+    """A run goes on by the windows that it was opened with, and only where they still are the settings'."""
+    if run.windows == windows:
+        return opened("settings")
+    return hold("settings", "the run was opened with other retention settings: the next scheduled run replaces it")
 
 
 def decide_queue(depth: int | None, waiting: int, limit: int) -> Reading:

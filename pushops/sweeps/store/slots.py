@@ -19,7 +19,8 @@ RETURNING s.slot"""
 
 # Seconds until a slot that is only resting (between two batches) is free; null where all are at work.
 REST: Final[LiteralString] = """
-SELECT extract(epoch FROM min(free_at) - clock_timestamp())::float8 FROM {schema}.sweep_slot
+SELECT extract(epoch FROM greatest(min(free_at), clock_timestamp()) - clock_timestamp())::float8
+  FROM {schema}.sweep_slot
  WHERE sweep = %(sweep)s::text AND slot < %(slots)s::int AND holder IS NULL"""
 
 
