@@ -16,7 +16,18 @@ from pydantic_settings import (
 )
 
 from pushops.settings.urls import BrokerUrl, DatabaseUrl
-from pushops.settings.values import Duration, Expected, Identifier, OptionalFile, integer, json_object, share
+from pushops.settings.values import (
+    Duration,
+    Expected,
+    Identifier,
+    OptionalFile,
+    format_duration,
+    integer,
+    is_version,
+    json_object,
+    looks_like_key,
+    share,
+)
 
 PREFIX: Final = "PUSHOPS_"
 
@@ -145,6 +156,19 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _check_key_ids(self) -> Self:
+        """Ids are shown, so a key in the place of its id must go no further."""
+        others = sum(not is_version(key_id) for key_id in self.seal_keys)
+        if others:
+            raise ValueError(
+                "expected PUSHOPS_SEAL_KEYS to have versions for ids, which are positive integers,"
+                f" got {others} of {len(self.seal_keys)} that are not, and are not shown"
+            )
+        if any(looks_like_key(key_id) for key_id in self.vapid_keys):
+            raise ValueError("expected PUSHOPS_VAPID_KEYS to be id to key, got an id that looks like a key, not shown")
+        return self
+
+    @model_validator(mode="after")
     def _check_seal_key_version(self) -> Self:
         if self.seal_keys and str(self.current_seal_version) not in self.seal_keys:
             raise ValueError(
@@ -157,6 +181,17 @@ class Settings(BaseSettings):
     def _check_statement_fits_lease(self) -> Self:
         if self.statement_timeout * 2 > self.sweep_lease:
             raise ValueError("expected PUSHOPS_SWEEP_LEASE to be at least twice PUSHOPS_STATEMENT_TIMEOUT")
+        return self
+
+    @model_validator(mode="after")
+    def _check_throttle_fits_windows(self) -> Self:
+        """A browser that reports often is written down often enough to count as one that does."""
+        name = min(("stale_after", "pending_expire_after"), key=self.window)
+        if self.last_seen_throttle * 4 > self.window(name):
+            raise ValueError(
+                f"expected PUSHOPS_LAST_SEEN_THROTTLE to be at most a quarter of {PREFIX}{name.upper()} as it is in"
+                f" force ({format_duration(self.window(name))}), got {format_duration(self.last_seen_throttle)}"
+            )
         return self
 
     @property
