@@ -1,6 +1,7 @@
 """The consent trail, and what is counted from it."""
 
 from datetime import timedelta
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -12,6 +13,9 @@ from tests.browser import new_endpoint, subscribe
 from tests.rows import Pg
 
 DAY = timedelta(days=1)
+OVERLAPS: LiteralString = """
+SELECT p.user_id, q.user_id FROM subscription_period AS p JOIN subscription_period AS q USING (endpoint_hash)
+ WHERE p.period_id < q.period_id AND tstzrange(p.began_at, p.ended_at) && tstzrange(q.began_at, q.ended_at)"""
 
 
 def test_a_repost_by_the_same_owner_adds_nothing(runtime: Runtime, pg: Pg) -> None:
@@ -94,3 +98,26 @@ def test_starts_and_ends_are_counted_by_day_and_service(runtime: Runtime, pg: Pg
         (2, "mozilla", 1, 0, {}, {}),
         (0, "fcm", 0, 1, {}, {}),
     ]
+
+
+def test_an_heir_never_held_the_endpoint_while_another_did(runtime: Runtime, pg: Pg) -> None:
+    old, new = new_endpoint(), subscribe()
+    service.save_subscription(runtime, subscribe(old), user_id="a")
+    rows.age_periods(pg, old, 50 * DAY)
+    service.save_subscription(runtime, new, user_id="b")
+    service.detach(runtime, new["endpoint"])
+    assert service.rotate(runtime, old, new).user_id == "a"
+    assert pg.execute(OVERLAPS).fetchall() == []
+
+
+def test_a_transaction_that_began_first_and_came_second_overlaps_nobody(
+    runtime: Runtime, pg: Pg, database_url: str
+) -> None:
+    subscription = subscribe()
+    service.save_subscription(runtime, subscription, user_id="a")
+    with psycopg.connect(database_url) as late:
+        late.execute("SELECT now()")
+        service.save_subscription(runtime, subscription, user_id="b")
+        service.save_subscription(runtime, subscription, user_id="c", conn=late)
+    assert rows.owners(pg, subscription["endpoint"]) == [("a", "owner_changed"), ("b", "owner_changed"), ("c", None)]
+    assert pg.execute(OVERLAPS).fetchall() == []

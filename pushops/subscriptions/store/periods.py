@@ -27,11 +27,15 @@ RETURNING p.endpoint_hash, p.user_id, p.began_at, p.reconnection"""
 # A reconnection: this user's last subscription ended lately, or this endpoint's did. An endpoint that only changed
 # hands did not end, except that whoever is left anonymous by it is nobody new either. A rotated one went on elsewhere:
 # its heir begins when it began, as what it was, but only for the same owner, since nobody inherits another's opt-in.
+# Never before another's hold of the same endpoint ended: an inherited date may be older, and so is the now() of a
+# transaction that began first and came to the row second.
 OPEN: Final[LiteralString] = """
 INSERT INTO {schema}.subscription_period (endpoint_hash, user_id, push_service, origin, began_at, reconnection)
 SELECT s.endpoint_hash, s.user_id, s.push_service, s.origin,
-       CASE WHEN s.user_id IS NOT DISTINCT FROM %(heir_of)s::text
-            THEN coalesce(%(began_at)s::timestamptz, now()) ELSE now() END,
+       greatest(
+         CASE WHEN s.user_id IS NOT DISTINCT FROM %(heir_of)s::text
+              THEN coalesce(%(began_at)s::timestamptz, now()) ELSE now() END,
+         (SELECT max(p.ended_at) FROM {schema}.subscription_period AS p WHERE p.endpoint_hash = s.endpoint_hash)),
        coalesce(
          CASE WHEN s.user_id IS NOT DISTINCT FROM %(heir_of)s::text THEN %(reconnection)s::boolean END,
          EXISTS (
