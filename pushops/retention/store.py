@@ -19,7 +19,7 @@ WITH aged AS (
 SELECT count(*)::int FROM aged"""
 
 # A stale row has its full time in stale, in which one push a week may bring it back; a pending one is counted from
-# its registration, and any contact since counts for it.
+# its registration, and any contact since counts for it, as does an undo, which would else last until the next run.
 AGED_OUT: Final[LiteralString] = f"""state IN ('pending', 'stale') AND deleted_at IS NULL AND NOT legal_hold
  AND {CONTACT} < GREATEST(%(pending)s::timestamptz, %(contact)s::timestamptz)
  AND CASE state
@@ -30,6 +30,7 @@ AGED_OUT: Final[LiteralString] = f"""state IN ('pending', 'stale') AND deleted_a
                AND {CONTACT} < %(untried_contact)s::timestamptz)
      ELSE
        registered_at < %(pending)s::timestamptz AND {CONTACT} < %(pending)s::timestamptz
+       AND state_since < %(pending)s::timestamptz
        AND (last_tried_at > {CONTACT}
             OR registered_at < %(untried)s::timestamptz
                AND {CONTACT} < %(untried)s::timestamptz)

@@ -22,8 +22,12 @@ from pushops.retention.policies import (
     PURGE_TOMBSTONES,
     SCRUB_TOMBSTONES,
 )
+from pushops.runtime import Runtime
 from pushops.settings import Settings
+from pushops.subscriptions import service
 from pushops.sweeps.sweep import Sweep
+from tests import rows
+from tests.browser import new_endpoint, subscribe
 from tests.sweepdb import P256DH, Conn, add_tombstones, copy_rows, drive, ids, new_hash, open_run, opened, receipts
 
 Cutoffs = Mapping[str, datetime]
@@ -98,7 +102,7 @@ def quiet(row: Row, cut: Cutoffs) -> bool:
 
 
 def aged_out(row: Row, cut: Cutoffs) -> bool:
-    """Stale: so long in stale, and quiet for both windows together. Pending: so long since its registration."""
+    """Stale: so long in stale, and quiet for both windows together. Pending: so long since its registration or undo."""
     if row["deleted_at"] is not None or row["legal_hold"]:
         return False
     if row["state"] == "stale" and tried(row):
@@ -107,7 +111,7 @@ def aged_out(row: Row, cut: Cutoffs) -> bool:
         return row["state_since"] < cut["untried"] and contact(row) < cut["untried_contact"]
     if row["state"] == "pending":
         since = cut["pending"] if tried(row) else cut["untried"]
-        return row["registered_at"] < since and contact(row) < since
+        return row["registered_at"] < since and contact(row) < since and row["state_since"] < cut["pending"]
     return False
 
 
@@ -128,6 +132,7 @@ def ageing_rows(contacts: list[datetime], since: list[datetime], now: datetime) 
             yield subscription(state, now, last_seen_at=at, **times)
             yield subscription(state, now, last_seen_at=at - DAY, last_success_at=at, **times)
             yield subscription(state, now, last_seen_at=at, last_success_at=at - DAY, **times)
+            yield subscription(state, now, last_seen_at=at, **times | {"state_since": now})
     old = min(contacts) - 400 * DAY
     exempt: tuple[Row, ...] = ({"legal_hold": True}, {"deleted_at": old})
     for state, kept in product(LIVE, exempt):
@@ -196,6 +201,17 @@ def taken(pg: Conn, case: str, run_id: object, opened_at: datetime, rows: list[R
         return {row["endpoint_hash"] for row in rows} - ids(pg, key="endpoint_hash")
     query = f"SELECT endpoint_hash FROM push_subscription WHERE {TOUCHED[case]}"
     return {row[0] for row in pg.execute(query.encode(), {"run": run_id, "opened": opened_at})}
+
+
+def test_what_was_taken_back_stays_back_at_the_next_run(runtime: Runtime, pg: Conn) -> None:
+    endpoint = new_endpoint()
+    service.save_subscription(runtime, subscribe(endpoint))
+    rows.age(pg, endpoint, 200 * DAY, "created_at", "registered_at", "last_seen_at", "state_since")
+    drive(runtime, AGE_EXPIRED)
+    assert rows.row(pg, endpoint)["state"] == "expired"
+    assert service.undo(runtime, reason="aged_out", dry_run=False, actor="test").rows == 1
+    drive(runtime, AGE_EXPIRED)
+    assert rows.row(pg, endpoint)["state"] == "pending"
 
 
 def test_expiry_ends_the_consent_period_and_forgets_the_browser(settings: Settings, pg: Conn) -> None:
