@@ -15,7 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from pushops.settings.urls import BrokerUrl, DatabaseUrl
+from pushops.settings.urls import BrokerUrl, DatabaseUrl, SentryDsn
 from pushops.settings.values import (
     Duration,
     Expected,
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Expected("debug, info, warning or error")] = (
         "info"
     )
-    sentry_dsn: Annotated[SecretStr | None, Expected("a Sentry DSN")] = None
+    sentry_dsn: SentryDsn = None
 
     @model_validator(mode="after")
     def _check_low_water(self) -> Self:

@@ -7,6 +7,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import AfterValidator, SecretStr
 from redis.connection import parse_url
+from sentry_sdk.utils import Dsn
 
 from pushops.settings.values import Expected
 
@@ -40,6 +41,16 @@ def check_broker_url(url: str) -> str:
     return url
 
 
+def check_sentry_dsn(dsn: str) -> str:
+    """The same, if the SDK can read it or would be turned off by it; raises ValueError that repeats nothing."""
+    try:
+        if dsn:
+            Dsn(dsn)
+    except ValueError:  # also a bad port's
+        raise ValueError("not a DSN") from None
+    return dsn
+
+
 def _late_at(url: str) -> bool:
     """Whether the user and password go on after what ended the place: a / # or ? in them was not encoded."""
     _, scheme, rest = url.partition("://")
@@ -49,6 +60,11 @@ def _late_at(url: str) -> bool:
 
 def _database(value: SecretStr) -> SecretStr:
     check_database_url(value.get_secret_value())
+    return value
+
+
+def _sentry(value: SecretStr) -> SecretStr:
+    check_sentry_dsn(value.get_secret_value())
     return value
 
 
@@ -65,3 +81,4 @@ BrokerUrl = Annotated[
     Annotated[SecretStr, AfterValidator(_broker)] | None,
     Expected(f"a URL such as redis://host:6379/0 {_ENCODED}"),
 ]
+SentryDsn = Annotated[Annotated[SecretStr, AfterValidator(_sentry)] | None, Expected("a Sentry DSN")]

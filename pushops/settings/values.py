@@ -28,7 +28,10 @@ def parse_duration(value: object) -> timedelta:
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError("not a duration")
-    return timedelta(seconds=float(match["number"]) * _UNITS[match["unit"]])
+    try:
+        return timedelta(seconds=float(match["number"]) * _UNITS[match["unit"]])
+    except OverflowError:
+        raise ValueError("not a duration, too long") from None
 
 
 def format_duration(value: timedelta) -> str:
