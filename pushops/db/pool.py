@@ -21,8 +21,13 @@ IDLE_IN_TRANSACTION: Final = timedelta(seconds=30)  # our own bug must not hold 
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 # SET LOCAL, since a pooler may hand the session to somebody else afterwards. In UTC, since Python subtracts on the
-# wall clock: where that was put forward meanwhile, 90 days would be an hour short.
-LIMITS: Final = {"TimeZone": "'UTC'", "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION // MILLISECOND)}
+# wall clock: where that was put forward meanwhile, 90 days would be an hour short. In ISO, since psycopg reads no other
+# form, and a database or a role may have one.
+LIMITS: Final = {
+    "TimeZone": "'UTC'",
+    "DateStyle": "'ISO'",
+    "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION // MILLISECOND),
+}
 
 # A demoted primary answers SELECT 1 and refuses every write: such a connection is not one.
 CHECK: Final[LiteralString] = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean"
