@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,14 +16,17 @@ from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
 
+# What terminals obey, or turn around; a cell may have several lines. JSON spells out the first range by itself.
+_CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
 _SHORT: Final = 13  # of a UUIDv7: its whole millisecond, enough to name a run
 _AGES: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
 def print_json(value: object) -> None:
     """Dataclasses as objects, times as ISO 8601, durations in seconds."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=_as_json)
-    sys.stdout.write("\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=_as_json)
+    sys.stdout.write(_visible(text) + "\n")  # they stand within strings only, and stay the same to who reads JSON
 
 
 def _as_json(value: object) -> object:
@@ -92,7 +96,12 @@ def shown(value: object) -> str:
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
     if isinstance(value, timedelta):
         return duration(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else _visible(str(value))
+
+
+def _visible(text: str) -> str:
+    """With control characters spelled out: browsers name themselves as they like, and terminals obey."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def duration(value: timedelta) -> str:
