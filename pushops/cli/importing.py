@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import IO, Any, Final, TypeAlias
 
@@ -14,6 +14,7 @@ from pushops.subscriptions.registering import Candidate, Saved
 from pushops.subscriptions.rejection import Rejected, describe, rejected, text_of
 
 CHUNK: Final = 500
+EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)  # before the web; what is older was meant as something else
 LONGEST: Final = 64 * 1024  # bytes of a line; a subscription has under five thousand
 
 # The browser's object, on its own or under "subscription"; and what the other store knew, under either name.
@@ -108,6 +109,8 @@ def _time(value: object) -> datetime | Rejected | None:
         when = None
     if when is None or when.tzinfo is None:
         return rejected("created_at", "bad_time", "an ISO 8601 time with a zone", describe(value))
+    if not EARLIEST <= when <= datetime.now(UTC):
+        return rejected("created_at", "bad_time", f"a time between {EARLIEST.year} and now", f"one in {when.year}")
     return when
 
 
