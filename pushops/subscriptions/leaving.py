@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from pushops.db import Tx
 from pushops.errors import RefusedError
@@ -19,6 +19,9 @@ from pushops.subscriptions.store.ending import EndedRow
 from pushops.subscriptions.work import Conn, in_transaction
 
 CHUNK: Final = 500  # endpoints per transaction
+LOOKS: Final = 10  # at a user's rows: each more than the second needs a rotation that had begun and was waited for
+
+Taken = TypeVar("Taken")
 
 
 def unsubscribe(
@@ -39,7 +42,7 @@ def unsubscribe(
         raise RefusedError("expected one of endpoint, endpoints and user")
     if user is not None:
         known = known_user(user)
-        return _unsubscribe(rt, conn, actor, lambda tx: ending.end_user(tx, known, Event.UNSUBSCRIBED))
+        return _unsubscribe(rt, conn, actor, lambda tx: _all(lambda: ending.end_user(tx, known, Event.UNSUBSCRIBED)))
     hashes = iter(hash_of(each) for each in ([endpoint] if endpoints is None else endpoints))
     ended = 0
     while chunk := list(islice(hashes, CHUNK)):
@@ -59,7 +62,7 @@ def detach(rt: Runtime, endpoint: str, *, actor: str = "application", conn: Conn
 def detach_all(rt: Runtime, user: str, *, actor: str = "application", conn: Conn | None = None) -> int:
     """End the link of all of a user's endpoints, ended ones included. Rows detached."""
     known = known_user(user)
-    return _detach(rt, conn, actor, "detach_all", lambda tx: detaching.detach_user(tx, known))
+    return _detach(rt, conn, actor, "detach_all", lambda tx: _all(lambda: detaching.detach_user(tx, known)))
 
 
 def hash_of(endpoint: object) -> bytes:
@@ -75,6 +78,17 @@ def known_user(user: object) -> str:
         return read_name("user_id", user) or ""
     except RejectionError as error:
         raise refusal(error.rejected) from None
+
+
+def _all(take: Callable[[], list[Taken]]) -> list[Taken]:
+    """Take until nothing is left: where a look waited for a rotation, only the next one sees the heir."""
+    taken: list[Taken] = []
+    for _ in range(LOOKS):
+        found = take()
+        if not found:
+            break
+        taken += found
+    return taken
 
 
 def _unsubscribe_endpoints(rt: Runtime, conn: Conn | None, actor: str, hashes: Sequence[bytes]) -> int:

@@ -221,6 +221,43 @@ def test_many_rotations_of_one_endpoint_share_one_past(wide: Runtime, pg: Pg) ->
     assert heirs.fetchone() == (1,)
 
 
+@pytest.mark.parametrize("verb", ["unsubscribe", "detach_all"])
+def test_leaving_everywhere_finds_the_heir_of_a_rotation_that_it_waited_for(
+    verb: str, runtime: Runtime, database_url: str, pg: Pg
+) -> None:
+    """In either order of the two, the user ends with no live row."""
+    old, new = new_endpoint(), subscribe()
+    service.save_subscription(runtime, subscribe(old), user_id="a")
+    with psycopg.connect(database_url) as conn, threads(1) as pool:
+        service.rotate(runtime, old, new, conn=conn)
+        if verb == "unsubscribe":
+            leaving = pool.submit(service.unsubscribe, runtime, user="a")
+        else:
+            leaving = pool.submit(service.detach_all, runtime, "a")
+        until_blocked(pg, 1, leaving)
+        assert not leaving.done()
+        conn.commit()
+        assert leaving.result(timeout=DEADLINE) == 2
+    heir = rows.row(pg, new["endpoint"])
+    assert heir["user_id"] is None or heir["deleted_at"] is not None
+
+
+def test_a_repeated_rotation_that_waited_for_the_first_sees_the_logout_after_it(
+    runtime: Runtime, database_url: str, pg: Pg
+) -> None:
+    """When it looked, the new row was not there yet."""
+    old, new = new_endpoint(), subscribe()
+    service.save_subscription(runtime, subscribe(old), user_id="a")
+    with psycopg.connect(database_url) as conn, threads(1) as pool:
+        service.rotate(runtime, old, new, conn=conn)
+        service.detach(runtime, new["endpoint"], conn=conn)
+        repeated = pool.submit(service.rotate, runtime, old, new)
+        until_blocked(pg, 1, repeated)
+        assert not repeated.done()
+        conn.commit()
+        assert repeated.result(timeout=DEADLINE).user_id is None
+
+
 def test_a_deadlock_is_done_again_with_the_settings_as_they_come(runtime: Runtime, pg: Pg) -> None:
     """A deadlock made for certain: each holds a row that the other wants, and both finish."""
     first, second = subscribe(), subscribe()
