@@ -15,7 +15,7 @@ def test_a_period_that_a_detach_opened_meanwhile_ends_with_its_row(
     endpoint = new_endpoint()
     service.save_subscription(runtime, subscribe(endpoint), user_id="ann")
     pg.execute("UPDATE push_subscription SET registered_at = now() - interval '200 days'")
-    pg.execute("UPDATE push_subscription SET last_seen_at = registered_at")
+    pg.execute("UPDATE push_subscription SET last_seen_at = registered_at, state_since = registered_at")
     close_gate(pg, "BEFORE UPDATE")
     with opened(settings) as rt, in_background(lambda: drive(rt, AGE_EXPIRED)):
         wait_at_gate(pg)  # the batch has its snapshot, and has not seen the row yet
