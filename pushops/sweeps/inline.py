@@ -21,8 +21,8 @@ from pushops.sweeps.work import READING_GOOD_FOR, Outcome, Worked, work
 Told: TypeAlias = Callable[[RunRow, Progress], None]
 
 LOOK: Final = timedelta(milliseconds=500)  # between two looks at a run that others work on, or that waits
-# Waiting opens neither: the share is the run's own for good, and the budget is another tick's to grant.
-NEVER_BY_WAITING: Final = frozenset({"share", "budget"})
+# Waiting opens none of these: somebody must speak, another tick grant, or another run take this one's place.
+NEVER_BY_WAITING: Final = frozenset({"retention", "settings", "setup", "share", "budget"})
 # Lag stops the run by itself at the same limit, in database time; its reason must get there first.
 MARGIN: Final = timedelta(seconds=2)
 # Beat grants another slot every five minutes; a budget that stays spent for longer has nobody to grant it.

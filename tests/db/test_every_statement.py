@@ -39,7 +39,7 @@ Named = tuple[str, str]
 def sweep_statements() -> Iterator[Named]:
     """Whatever the engine runs for each built-in sweep, along the index and along the blocks."""
     held = Held(["x"], [HeldPage(None, ["x"] * 2, Walk.INDEX)])
-    for sweep in SWEEPS.values():
+    for sweep in (sweep for sweep in SWEEPS.values() if sweep.effect):
         yield f"{sweep.name}.page_ends", sql.page_ends(sweep, has_cursor=True)
         yield f"{sweep.name}.eligible", sql.eligible(sweep)
         yield f"{sweep.name}.oldest", sql.oldest(sweep)

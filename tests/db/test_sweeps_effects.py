@@ -129,7 +129,10 @@ def test_a_batch_in_which_nothing_matches_any_more_is_told_apart(settings: Setti
 OLD = "now() - interval '400 days'"
 SETS: dict[str, tuple[Sweep, dict[str, str]]] = {
     "age-stale": (AGE_STALE, {"state": "'active'", "last_seen_at": OLD}),
-    "age-expired": (AGE_EXPIRED, {"state": "'pending'", "last_seen_at": OLD, "registered_at": OLD}),
+    "age-expired": (
+        AGE_EXPIRED,
+        {"state": "'pending'", "state_since": OLD, "last_seen_at": OLD, "registered_at": OLD},
+    ),
     "scrub": (SCRUB_TOMBSTONES, {"state": "'revoked'", "deleted_at": OLD, "revoked_at": OLD, "end_reason": "'gone'"}),
     "purge": (PURGE_TOMBSTONES, {"state": "'revoked'", "deleted_at": OLD, "revoked_at": OLD, "end_reason": "'gone'"}),
 }
