@@ -46,7 +46,7 @@ def fill(pg: Conn) -> None:
         pg.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)".encode())
     add_live(pg, 20_000, state="'active'")
     add_live(pg, 5_000, state="'active'", last_seen_at=OLD)
-    add_live(pg, 5_000, last_seen_at=OLD, registered_at=OLD)
+    add_live(pg, 5_000, last_seen_at=OLD, registered_at=OLD, state_since=OLD)
     add_tombstones(pg, 12_000, deleted_at="now() - interval '120 days' + n * interval '6 minutes'")
     add_ended(pg, 8_000, deleted_at="now() - interval '8 days' + n * interval '1 minute'")
     for statement in (PERIODS, RUNS, BATCHES, RECEIPTS):
