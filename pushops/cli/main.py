@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from pushops.cli.exits import DOCUMENTED, Exit
-from pushops.errors import PushopsError
+from pushops.errors import PushopsError, SetupError
 
 NOUNS: Final = {
     "check": "Look at settings, database, broker and keys, and say what to do about each finding.",
@@ -38,7 +38,7 @@ class Nouns(TyperGroup):
 
 def _hint(error: PushopsError) -> str:
     """What a missing table or schema usually means."""
-    missing = error.label == "database" and str(error).startswith(("42P01", "3F000"))
+    missing = isinstance(error, SetupError) and str(error).startswith(("42P01", "3F000"))
     return " (is the database migrated? pushops migrate)" if missing else ""
 
 
