@@ -187,12 +187,18 @@ def _settle(tx: Tx, shift: Shift, row: BatchRow, token: UUID, done: int, locked:
 
 
 def _adapt(shift: Shift, applied: Applied) -> None:
-    """Let a page's duration size the pages to come. Pages of half the size asked for, or less, say too little."""
+    """Let a page's duration size the pages to come. Pages of half the size asked for, or less, say too little.
+
+    Pages grow past the setting only where nobody asked for a pause: a pause is for live traffic's sake, and so are
+    small pages.
+    """
     settings = shift.rt.settings
     size = shift.run.page_rows or settings.sweep_batch_rows
     if applied.rows * 2 <= size:
         return
     target = plan.next_page_rows(size, applied.seconds, settings.sweep_target_batch_ms)
+    if settings.sweep_pause_ms:
+        target = min(target, max(size, settings.sweep_batch_rows))
     if target != size:
         with shift.rt.db.transaction(asynchronous=True, on=shift.own) as tx:
             store.adapt(tx, shift.sweep.name, size, target, settings.sweep_batch_rows)
