@@ -30,7 +30,8 @@ class Member:
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter)
                 [*CELERY, *arguments],
                 cwd=folder,  # where its celeryconfig is
-                env=os.environ | {"PUSHOPS_LOG_LEVEL": "info", "PYTHONUNBUFFERED": "1"},
+                # A child that is killed leaves its temporary folder behind: let it lie where everything is removed.
+                env=os.environ | {"PUSHOPS_LOG_LEVEL": "info", "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
