@@ -84,9 +84,10 @@ WITH gone AS (
 counted AS (
   SELECT day, push_service, origin, end_reason, bucket, count(*)::int AS ended FROM gone GROUP BY 1, 2, 3, 4, 5),
 kept AS (
-  INSERT INTO {schema}.subscription_ended_batch (push_service, origin, end_reason, lifetime_bucket, days, ended)
-  SELECT push_service, coalesce(origin, ''), end_reason, bucket, array_agg(day::date), array_agg(ended)
-    FROM counted GROUP BY 1, 2, 3, 4)
+  INSERT INTO {schema}.subscription_ended_batch (push_service, origin, end_reason, slots, ended)
+  SELECT push_service, coalesce(origin, ''), end_reason,
+         array_agg(((day::date - date '2000-01-01') << 3) + bucket), array_agg(ended)
+    FROM counted GROUP BY 1, 2, 3)
 SELECT coalesce(sum(ended), 0)::int FROM counted"""
 
 ENDED_BATCHES: Final[LiteralString] = "SELECT count(*)::int FROM {schema}.subscription_ended_batch"
@@ -94,17 +95,27 @@ ENDED_BATCHES: Final[LiteralString] = "SELECT count(*)::int FROM {schema}.subscr
 # Whoever comes second waits for the first and finds its rows gone; the days are written in key order, so that two
 # never wait for each other crosswise.
 FOLD_ENDED: Final[LiteralString] = """
-WITH taken AS (DELETE FROM {schema}.subscription_ended_batch RETURNING *)
-INSERT INTO {schema}.subscription_ended_daily AS daily
-       (day, push_service, origin, end_reason, lifetime_bucket, ended)
-SELECT g.day, push_service, origin, end_reason,
-       (ARRAY['under 1 day', '1 to 7 days', '7 to 30 days', '30 to 90 days', '90 to 365 days', 'over 365 days'])
-         [lifetime_bucket + 1],
-       sum(g.ended)
-  FROM taken, unnest(taken.days, taken.ended) AS g (day, ended)
- GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
-ON CONFLICT (day, push_service, origin, end_reason, lifetime_bucket)
-DO UPDATE SET ended = daily.ended + EXCLUDED.ended"""
+WITH taken AS (
+  DELETE FROM {schema}.subscription_ended_batch RETURNING push_service, origin, end_reason, slots, ended)
+INSERT INTO {schema}.subscription_ended AS whole
+       (day, push_service, origin, end_reason,
+        under_1_day, from_1_day, from_7_days, from_30_days, from_90_days, from_365_days)
+SELECT date '2000-01-01' + (g.slot >> 3), push_service, origin, end_reason,
+       coalesce(sum(g.ended) FILTER (WHERE g.slot & 7 = 0), 0),
+       coalesce(sum(g.ended) FILTER (WHERE g.slot & 7 = 1), 0),
+       coalesce(sum(g.ended) FILTER (WHERE g.slot & 7 = 2), 0),
+       coalesce(sum(g.ended) FILTER (WHERE g.slot & 7 = 3), 0),
+       coalesce(sum(g.ended) FILTER (WHERE g.slot & 7 = 4), 0),
+       coalesce(sum(g.ended) FILTER (WHERE g.slot & 7 = 5), 0)
+  FROM taken, unnest(taken.slots, taken.ended) AS g (slot, ended)
+ GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+ON CONFLICT (day, push_service, origin, end_reason)
+DO UPDATE SET under_1_day = whole.under_1_day + EXCLUDED.under_1_day,
+              from_1_day = whole.from_1_day + EXCLUDED.from_1_day,
+              from_7_days = whole.from_7_days + EXCLUDED.from_7_days,
+              from_30_days = whole.from_30_days + EXCLUDED.from_30_days,
+              from_90_days = whole.from_90_days + EXCLUDED.from_90_days,
+              from_365_days = whole.from_365_days + EXCLUDED.from_365_days"""
 
 PERIOD_OVER: Final[LiteralString] = "ended_at IS NOT NULL AND ended_at < %(cutoff)s::timestamptz"
 

@@ -19,7 +19,7 @@ from pushops.sweeps.sweep import Sweep, Walk
 from pushops.sweeps.valves import SHARE_FROM, Reading
 
 COUNT_TIMEOUT: Final = timedelta(seconds=20)  # once a run; without an answer the brake does not know, and holds
-FOLD_FROM: Final = 50_000  # rows that batches left aside: hundreds of batches share a write of the days
+FOLD_FROM: Final = 12_500  # rows that batches left aside: hundreds of batches share a write of the days
 FOLD_TIMEOUT: Final = timedelta(seconds=20)  # of the last fold, which closes the run: a run that cannot fold stays open
 EXACT_BLOCKS: Final = 20_000  # tables under 160 MB are counted, larger ones are what analyze says they are
 

@@ -78,13 +78,13 @@ def test_starts_and_ends_are_counted_by_day_and_service(runtime: Runtime, pg: Pg
         rows.age_periods(pg, endpoint, 2 * DAY)
     service.save_subscription(runtime, subscribe(left))
     pg.execute(
-        "INSERT INTO subscription_ended_daily VALUES"
-        " ((now() AT TIME ZONE 'UTC')::date - 2, 'fcm', '', 'gone', '30d', 7)"
+        "INSERT INTO subscription_ended VALUES"
+        " ((now() AT TIME ZONE 'UTC')::date - 2, 'fcm', '', 'gone', 0, 4, 0, 3, 0, 0)"
     )
     pg.execute(  # what a batch counted a moment ago, on that day and on one that was not asked for
-        "INSERT INTO subscription_ended_batch (push_service, origin, end_reason, lifetime_bucket, days, ended)"
-        " SELECT 'fcm', '', reason, bucket, ARRAY[today - 2, today - 9], ended"
-        "   FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) AS days,"
+        "INSERT INTO subscription_ended_batch (push_service, origin, end_reason, slots, ended)"
+        " SELECT 'fcm', '', reason, ARRAY[(today - 2) * 8 + bucket, (today - 9) * 8 + bucket], ended"
+        "   FROM (SELECT (now() AT TIME ZONE 'UTC')::date - date '2000-01-01' AS today) AS days,"
         "        (VALUES ('gone', 2, '{3,90}'::int[]), ('aged_out', 5, '{4,0}')) AS kinds (reason, bucket, ended)"
     )
     today = rows.now(pg).date()

@@ -74,6 +74,17 @@ def test_the_counters_say_exactly_what_two_workers_deleted(walk: str, settings: 
     assert receipts(pg, run.run_id)[0] == 1500
 
 
+def test_the_counters_know_days_before_those_that_they_are_numbered_from(settings: Settings, pg: Conn) -> None:
+    add_live(pg, 20)  # beside which few rows are a small share
+    for day in ("1999-12-31 23:59", "2000-01-01", "1991-02-03 04:05"):
+        ended = f"timestamptz '{day}+00'"
+        add_tombstones(pg, 1, revoked_at=ended, deleted_at=ended, created_at=f"{ended} - interval '8 days'")
+    with opened(settings) as rt:
+        drive(rt, PURGE_TOMBSTONES)
+    counted = {(str(key[0]), key[-1]): ended for key, ended in folded(pg).items()}
+    assert counted == dict.fromkeys([(day, "7 to 30 days") for day in ("1999-12-31", "2000-01-01", "1991-02-03")], 1)
+
+
 @pytest.mark.parametrize("walk", ["index", "blocks"])
 def test_every_message_delivered_to_four_workers_at_once_is_applied_once(
     walk: str, settings: Settings, pg: Conn

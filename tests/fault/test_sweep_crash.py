@@ -43,7 +43,7 @@ UNFOLDED: Final = {PURGE_TOMBSTONES.name: replace(PURGE_TOMBSTONES, fold=None)} 
 BLOCKED: Final = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
 SLOW_FOLD: Final = """
 CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$;
-CREATE TRIGGER dawdle AFTER INSERT ON subscription_ended_daily FOR EACH STATEMENT EXECUTE FUNCTION dawdle()"""
+CREATE TRIGGER dawdle AFTER INSERT ON subscription_ended FOR EACH STATEMENT EXECUTE FUNCTION dawdle()"""
 LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 QUICK = {"sweep_pause_ms": 0, "sweep_batch_rows": 10, "sweep_max_share": 1.0}
 
@@ -168,7 +168,7 @@ def test_two_folds_at_once_lose_nothing_and_count_nothing_twice(settings: Settin
         assert run is not None
         for _ in range(2):
             work(rt, UNFOLDED, run.run_id, shift=timedelta(0))
-        close_gate(pg, "AFTER INSERT", "subscription_ended_daily")
+        close_gate(pg, "AFTER INSERT", "subscription_ended")
         with in_background(lambda: runs.fold(rt, PURGE_TOMBSTONES)):
             wait_at_gate(pg)
             work(rt, UNFOLDED, run.run_id, shift=timedelta(0))
@@ -187,7 +187,7 @@ def test_a_fold_that_cannot_get_its_lock_is_made_good_by_the_next(settings: Sett
         run = dispatch(rt, PURGE_TOMBSTONES, None, TEST).run
         assert run is not None
         work(rt, UNFOLDED, run.run_id, shift=timedelta(0))
-        close_gate(pg, "AFTER INSERT", "subscription_ended_daily")
+        close_gate(pg, "AFTER INSERT", "subscription_ended")
         with in_background(lambda: runs.fold(rt, PURGE_TOMBSTONES)):
             wait_at_gate(pg)
             assert work(rt, SWEEPS, run.run_id, shift=timedelta(0)).batches == 1
@@ -235,7 +235,7 @@ def test_what_a_run_that_did_not_end_well_had_counted_is_folded_by_the_next(
             dispatch(then, PURGE_TOMBSTONES, None, TEST)
         assert run_of(rt, run.run_id).state == end
         assert len(ids(pg)) == 20
-        assert scalar(pg, "SELECT count(*) FROM subscription_ended_daily") == 0
+        assert scalar(pg, "SELECT count(*) FROM subscription_ended") == 0
         assert sum(day.purged.total() for day in stats(rt, LONG_AGO, run.opened_at)) == 20
         pg.execute("DELETE FROM push_subscription")
         again = drive(then, PURGE_TOMBSTONES)

@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 from pushops.db import Tx
 
 # Days are UTC's. A rotated period went on under its heir, which has its beginning: counted there, once.
-# What batches counted and no shift has folded yet counts too: one snapshot sees either the one or the other.
+# The view holds what batches counted and no shift has folded yet, too: a snapshot sees either the one or the other.
 COUNT: Final[LiteralString] = """
 SELECT (began_at AT TIME ZONE 'UTC')::date AS day, push_service,
        CASE WHEN reconnection THEN 'reconnected' ELSE 'started' END AS kind, '' AS reason, count(*) AS rows
@@ -23,10 +23,7 @@ SELECT (ended_at AT TIME ZONE 'UTC')::date, push_service, 'ended', end_reason, c
  GROUP BY 1, 2, 4
 UNION ALL
 SELECT day, push_service, 'purged', end_reason, sum(ended)::bigint
-  FROM (SELECT day, push_service, end_reason, ended FROM {schema}.subscription_ended_daily
-        UNION ALL
-        SELECT g.day, b.push_service, b.end_reason, g.ended
-          FROM {schema}.subscription_ended_batch AS b, unnest(b.days, b.ended) AS g (day, ended)) AS purged
+  FROM {schema}.subscription_ended_daily
  WHERE day >= (%(since)s::timestamptz AT TIME ZONE 'UTC')::date
    AND day <= (%(until)s::timestamptz AT TIME ZONE 'UTC')::date
    AND day < %(until)s::timestamptz AT TIME ZONE 'UTC'

@@ -143,28 +143,48 @@ $fn$;
 CREATE TRIGGER subscription_period_keep BEFORE UPDATE ON {schema}.subscription_period
   FOR EACH ROW EXECUTE FUNCTION {schema}.keep_period();
 
--- What hard deletion leaves: how many ended on which day, where, why and after how long.
-CREATE TABLE {schema}.subscription_ended_daily (
-  day              date NOT NULL,
-  push_service     text NOT NULL,
-  origin           text NOT NULL,
-  end_reason       text NOT NULL,
-  lifetime_bucket  text NOT NULL,
-  ended            bigint NOT NULL,
-  PRIMARY KEY (day, push_service, origin, end_reason, lifetime_bucket)
-);
+-- What hard deletion leaves: how many ended on which day, where, why and after how long. A row for all lifetimes, since
+-- writing a row costs as much log as deleting several. Several folds write to a day's rows: there is room for it.
+CREATE TABLE {schema}.subscription_ended (
+  day            date NOT NULL,
+  push_service   text NOT NULL,
+  origin         text NOT NULL,
+  end_reason     text NOT NULL,
+  under_1_day    bigint NOT NULL,
+  from_1_day     bigint NOT NULL,
+  from_7_days    bigint NOT NULL,
+  from_30_days   bigint NOT NULL,
+  from_90_days   bigint NOT NULL,
+  from_365_days  bigint NOT NULL,
+  PRIMARY KEY (day, push_service, origin, end_reason)
+) WITH (fillfactor = 70);
 
 -- The same of single batches, until a shift's end folds many of them into the days at once: two batches never wait for
--- each other's counters, and a day's row is written once a second, not once a batch.
+-- each other's counters, and a day's row is written once in hundreds of batches. A slot is a day and a lifetime: days
+-- since 2000-01-01 times 8, plus 0 for under a day to 5 for over a year.
 CREATE TABLE {schema}.subscription_ended_batch (
-  fold_id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  push_service     text NOT NULL,
-  origin           text NOT NULL,
-  end_reason       text NOT NULL,
-  lifetime_bucket  smallint NOT NULL,
-  days             date[] NOT NULL,
-  ended            integer[] NOT NULL
+  fold_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  push_service  text NOT NULL,
+  origin        text NOT NULL,
+  end_reason    text NOT NULL,
+  slots         integer[] NOT NULL,
+  ended         integer[] NOT NULL
 );
+
+-- Both as one reads them: to be summed, since what waits to be folded stands beside what is.
+CREATE VIEW {schema}.subscription_ended_daily AS
+SELECT e.day, e.push_service, e.origin, e.end_reason, b.lifetime_bucket, b.ended
+  FROM {schema}.subscription_ended AS e,
+       LATERAL (VALUES ('under 1 day', e.under_1_day), ('1 to 7 days', e.from_1_day), ('7 to 30 days', e.from_7_days),
+                       ('30 to 90 days', e.from_30_days), ('90 to 365 days', e.from_90_days),
+                       ('over 365 days', e.from_365_days)) AS b (lifetime_bucket, ended)
+ WHERE b.ended > 0
+UNION ALL
+SELECT date '2000-01-01' + (g.slot >> 3), w.push_service, w.origin, w.end_reason,
+       (ARRAY['under 1 day', '1 to 7 days', '7 to 30 days', '30 to 90 days', '90 to 365 days', 'over 365 days'])
+         [(g.slot & 7) + 1],
+       g.ended::bigint
+  FROM {schema}.subscription_ended_batch AS w, unnest(w.slots, w.ended) AS g (slot, ended);
 
 -- Who did what to which subscription. No endpoint, no key.
 CREATE TABLE {schema}.audit (
