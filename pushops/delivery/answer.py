@@ -21,6 +21,7 @@ class Fault(StrEnum):
     VAPID = "vapid"  # our key cannot sign
     NO_DATA_KEY = "no_data_key"  # the version of the key that sealed this is missing
     TAMPERED = "tampered"  # a sealed value does not open
+    DEVICE_LIMIT = "device_limit"  # more than this device once said that it takes
     RENDER = "render"  # the renderer raised, or killed its worker
 
 
