@@ -22,6 +22,7 @@ class Fault(StrEnum):
     NO_DATA_KEY = "no_data_key"  # the version of the key that sealed this is missing
     TAMPERED = "tampered"  # a sealed value does not open
     DEVICE_LIMIT = "device_limit"  # more than this device once said that it takes
+    PAYLOAD_MISSING = "payload_missing"  # the object store has none for this message
     RENDER = "render"  # the renderer raised, or killed its worker
 
 
