@@ -69,6 +69,14 @@ _HostMap = Annotated[
 ]
 
 
+_RateMap = Annotated[
+    dict[str, Annotated[float, Field(gt=0, le=1_000_000)]],
+    NoDecode,
+    BeforeValidator(json_object),
+    Expected('a JSON object of push service to messages a second, such as {"fcm": 5000}'),
+]
+
+
 class Settings(BaseSettings):
     """All of ``PUSHOPS_*`` and ``pushops.toml``; the environment wins."""
 
@@ -117,6 +125,14 @@ class Settings(BaseSettings):
     tombstone_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
     period_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
     receipt_retention: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
+
+    # Sending: messages a second and requests at once, for each push service; shifts at once in the whole fleet
+    provider_rate: Annotated[float, Field(gt=0, le=1_000_000), Expected("messages a second")] = 1_000
+    provider_rates: _RateMap = {}
+    in_flight: Annotated[int, integer(1, 10_000)] = 100
+    in_flight_total: Annotated[int, integer(1, 50_000)] = 500
+    senders: Annotated[int, integer(1, 1_000)] = 16
+    send_lease: Annotated[timedelta, Duration("30s", "1h")] = timedelta(seconds=60)
 
     # Sweeps
     sweep_batch_rows: Annotated[int, integer(1, 20_000)] = 5_000
@@ -199,6 +215,10 @@ class Settings(BaseSettings):
         """The version that seals; with one key there is nothing to choose."""
         numbers = [int(version) for version in self.seal_keys if version.isdecimal()]
         return self.seal_key_version or (numbers[0] if len(self.seal_keys) == len(numbers) == 1 else None)
+
+    def rate_of(self, service: str) -> float:
+        """Messages a second that a push service may be sent."""
+        return self.provider_rates.get(service, self.provider_rate)
 
     def window(self, name: str) -> timedelta:
         """A window as it is in force: scaled by the cadence where it follows the sender."""

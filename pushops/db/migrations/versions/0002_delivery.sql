@@ -251,6 +251,8 @@ CREATE TABLE {schema}.push_dispatch (
 ) PARTITION BY RANGE (message_id);
 CREATE INDEX push_dispatch_due ON {schema}.push_dispatch (lane_id, priority, next_attempt_at, endpoint_hash)
   WHERE state = 'due';
+-- Attempts that may have been a hold's or an outage's rather than the row's own: given back when one is found.
+CREATE INDEX push_dispatch_suspect ON {schema}.push_dispatch (lane_id) WHERE state = 'due' AND suspect > 0;
 CREATE INDEX push_dispatch_claimed ON {schema}.push_dispatch (claimed_until) WHERE state = 'claimed';
 
 -- This week's partition and the next two; pushops.make_partitions goes on from here.

@@ -1,0 +1,70 @@
+"""Taking rows that are due: within the push services' rates, never from a lane that is held, a probe at a time there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from pushops.db import Tx
+from pushops.delivery import holds
+from pushops.delivery.store import lanes as lanes_store
+from pushops.delivery.store import ledger
+from pushops.delivery.store.lanes import Lane
+from pushops.delivery.store.ledger import Claimed
+from pushops.runtime import Runtime
+
+FOR_EVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a claim brought, and when by the database's clock. ``more``: the limit was reached, or what was picked had ended, so that more may be due."""
+
+    rows: list[Claimed]
+    at: datetime = FOR_EVER
+    probe: bool = False
+    more: bool = False
+
+
+def take(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease: timedelta, limit: int) -> Taken:
+    """Claim rows of one push service from those of its lanes that may be sent to; else one probe, if it is time."""
+    going = [lane.lane_id for lane in lanes if not lane.held and not lane.waits]
+    if going:
+        found = _take(rt, service, going, token=token, lease=lease, limit=limit)
+        if found.rows or found.more:
+            return found
+    return _take_probe(rt, service, lanes, token=token, lease=lease)
+
+
+def _take(rt: Runtime, service: str, lanes: Sequence[int], *, token: UUID, lease: timedelta, limit: int) -> Taken:
+    with rt.db.transaction() as tx:
+        allowed = min(limit, lanes_store.lock_rate(tx, service, rt.settings.rate_of(service)))
+        if allowed < 1:
+            return Taken([])
+        rows = ledger.claim(tx, lanes, token=token, lease=lease, limit=allowed, horizon=tx.now)
+        lanes_store.take(tx, service, len(rows))
+        picked = rows[0].picked if rows else 0
+        more = picked == allowed or (not rows and ledger.any_due(tx, lanes))
+    return Taken(rows, tx.now, more=more)
+
+
+def _take_probe(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease: timedelta) -> Taken:
+    """One row of a lane that is held, or of a push service that is unhealthy; whoever moves the probe's clock has it."""
+    for lane in lanes:
+        if not (lane.held or lane.waits) or not (lane.probe_due if lane.held else lane.provider_probe_due):
+            continue
+        with rt.db.transaction() as tx:
+            if not _clock_is_ours(tx, rt, service, lane):
+                continue
+            rows = ledger.claim(tx, [lane.lane_id], token=token, lease=lease, limit=1, horizon=FOR_EVER)
+        if rows:
+            return Taken(rows, tx.now, probe=True)
+    return Taken([])
+
+
+def _clock_is_ours(tx: Tx, rt: Runtime, service: str, lane: Lane) -> bool:
+    every = rt.settings.unhealthy_probe
+    if lane.waits and not holds.take_probe(tx, service, every):
+        return False
+    return not lane.held or holds.take_lane_probe(tx, lane.lane_id, every)

@@ -1,0 +1,259 @@
+"""One shift of the pump: claims, encrypts, posts and settles, push services side by side.
+
+No transaction is open while anything is on the network. What was claimed and not begun within two seconds is given
+back, since owner and state were looked at when it was claimed.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+from uuid import UUID, uuid4
+
+from pushops.delivery import claiming, holds, loading, settling
+from pushops.delivery.answer import Answer
+from pushops.delivery.classify import Table, load_table
+from pushops.delivery.preparing import Outgoing, host_of, prepare
+from pushops.delivery.settling import Attempt
+from pushops.delivery.store import lanes as lanes_store
+from pushops.delivery.store import ledger
+from pushops.delivery.store.lanes import Lane
+from pushops.delivery.store.ledger import Claimed
+from pushops.delivery.transport import Request, Transport, transport_rules
+from pushops.delivery.vapid import Tokens
+from pushops.errors import TransientDatabaseError
+from pushops.runtime import Runtime
+from pushops.subscriptions.keychain import Keychain, keychain
+from pushops.sweeps import store as sweeps_store
+from pushops.sweeps import valves
+from pushops.sweeps.valves import Reading
+
+NAME: Final = "send-due"
+# Seconds, on the monotonic clock.
+FRESH: Final = 2.0  # how long a claim's look at owner and state is good for
+SETTLE_AFTER: Final = 0.1
+LOOK_AGAIN: Final = 0.05  # between two looks that found nothing while requests are out
+READING_GOOD_FOR: Final = 1.0
+
+CLAIM_LEAST: Final = 50
+CLAIM_MOST: Final = 500
+SETTLE_ROWS: Final = 250
+SETTLE_TRIES: Final = 15  # about twenty seconds: a restarted PostgreSQL is back by then, and the leases still hold
+
+
+@dataclass
+class Tools:
+    """What a process sends with, kept from shift to shift: keys, tokens, the table of answers and connections."""
+
+    chain: Keychain
+    tokens: Tokens
+    table: Table
+    transport: Transport
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+def open_tools(rt: Runtime) -> Tools:
+    """Raises SettingsError. Make it in the process that uses it, and close it."""
+    chain = keychain(rt.settings)
+    tokens = Tokens(chain.vapid, rt.settings.vapid_subject or "")
+    table = load_table(rt.settings.classification)
+    return Tools(chain, tokens, table, Transport(transport_rules(rt.settings), chain.rules))
+
+
+def reading(rt: Runtime) -> Reading | None:
+    """The valve that closes sending, if one does."""
+    with rt.db.transaction() as tx:
+        control = sweeps_store.control(tx, NAME)
+    return valves.first_closed([valves.decide_stop_file(rt.settings.stop_file), valves.decide_pause(control)])
+
+
+@dataclass
+class _Service:
+    """What a shift has of one push service: rows that wait for the network, answers that wait to be settled."""
+
+    waiting: deque[Outgoing] = field(default_factory=deque)
+    answers: list[Attempt] = field(default_factory=list)
+    out: int = 0
+    claim: int = CLAIM_LEAST
+    looked_at: float = 0.0
+    answered_at: float = 0.0  # since when the oldest answer waits
+
+
+class Shift:
+    """Runs once. ``rows`` counts attempts that were settled, ``more`` says that rows were due when it ended."""
+
+    def __init__(self, rt: Runtime, tools: Tools, length: timedelta, on_full: Callable[[], None]) -> None:
+        self.rows = 0
+        self.more = False
+        self.closed: Reading | None = None
+        self._rt = rt
+        self._tools = tools
+        self._token: UUID = uuid4()
+        self._until = time.monotonic() + length.total_seconds()
+        self._read_at = time.monotonic()
+        self._looked_at = 0.0
+        self._lanes: dict[str, list[Lane]] = {}
+        self._services: dict[str, _Service] = {}
+        self._on_full: Callable[[], None] | None = on_full
+
+    def run(self) -> None:
+        """Send until nothing is due or the time is over; what is out is waited for, what was not begun given back."""
+        try:
+            exchange = self._tools.transport.exchange(self._requests(), in_flight=self._rt.settings.in_flight_total)
+            for request, answer in exchange:
+                service = self._services[request.tag.row.push_service]
+                service.out -= 1
+                self._answered(service, request.tag, answer)
+        finally:
+            self._give_back([out for service in self._services.values() for out in service.waiting])
+            self._settle(least=1)
+
+    def _requests(self) -> Iterator[Request[Outgoing] | None]:
+        """What the network takes next; None where there is nothing at the moment and something is still out."""
+        while True:
+            self._settle(least=SETTLE_ROWS)
+            found = self._next()
+            if found is None:
+                if self._over() or not self._outstanding():
+                    self._settle(least=1)
+                    if self._over() or not (self._claim() or self._outstanding()):
+                        return
+                    continue
+                yield None
+                continue
+            service, out = found
+            made = prepare(self._tools.chain, self._tools.tokens, out)
+            if isinstance(made, Answer):
+                self._answered(service, out, made)
+            else:
+                service.out += 1
+                yield made
+
+    def _next(self) -> tuple[_Service, Outgoing] | None:
+        """A row whose push service has room, claimed freshly enough; claims more where they run out."""
+        limit = self._rt.settings.in_flight
+        for once_more in (True, False):
+            for service in self._services.values():
+                while service.waiting and service.out < limit:
+                    out = service.waiting.popleft()
+                    if time.monotonic() - out.since < FRESH:
+                        return service, out
+                    self._give_back([out, *service.waiting])
+                    service.waiting.clear()
+                    service.claim = max(CLAIM_LEAST, service.claim // 2)
+            if self._over() or not (once_more and self._claim()):
+                return None
+        return None
+
+    def _over(self) -> bool:
+        now = time.monotonic()
+        if self.closed is None and now - self._read_at > READING_GOOD_FOR:
+            self.closed, self._read_at = reading(self._rt), now
+        return self.closed is not None or now >= self._until
+
+    def _outstanding(self) -> bool:
+        return any(service.out for service in self._services.values())
+
+    def _claim(self) -> bool:
+        """Claim for every push service that has room and nothing waiting. True where that brought anything."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_AGAIN:
+            return False
+        limit = self._rt.settings.in_flight
+        with self._rt.db.transaction() as tx:
+            self._lanes = dict(lanes_store.by_service(lanes_store.due(tx)))
+        found = [
+            self._claim_of(name, lanes)
+            for name, lanes in self._lanes.items()
+            if not self._of(name).waiting and self._of(name).out < limit
+        ]
+        if not any(found):
+            self._looked_at = now
+        return any(found)
+
+    def _of(self, name: str) -> _Service:
+        return self._services.setdefault(name, _Service())
+
+    def _claim_of(self, name: str, lanes: Sequence[Lane]) -> bool:
+        service = self._of(name)
+        lanes = self._signable(lanes)
+        since = time.monotonic()
+        lease = self._rt.settings.send_lease
+        taken = claiming.take(self._rt, name, lanes, token=self._token, lease=lease, limit=service.claim)
+        self.more = taken.more
+        if taken.more:
+            service.claim = min(CLAIM_MOST, service.claim * 2)
+        if taken.more and service.claim == CLAIM_MOST and self._on_full is not None:
+            self._on_full()
+            self._on_full = None
+        known = {lane.lane_id: lane for lane in lanes}
+        loaded = loading.load(self._rt, self._token, self._in_lane(taken.rows, known))
+        for row, payload in loaded:
+            out = Outgoing(row, payload if isinstance(payload, bytes) else b"", taken.at, since, taken.probe)
+            if isinstance(payload, Answer):
+                self._answered(service, out, payload)
+            else:
+                service.waiting.append(out)
+        return bool(taken.rows) or taken.more
+
+    def _signable(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Lanes whose key we hold. The others are held for it, and let go when the key is back."""
+        missing = [lane for lane in lanes if lane.vapid_key_id not in self._tools.chain.vapid]
+        for lane in missing:
+            if not lane.held:
+                holds.open_for_cause(self._rt, lane.lane_id, "unknown_vapid_key")
+        return [lane for lane in lanes if lane not in missing]
+
+    def _in_lane(self, rows: Sequence[Claimed], known: dict[int, Lane]) -> list[Claimed]:
+        """Rows whose host and key are still those of their lane; who came back with another key changes lanes."""
+        moved = [row for row in rows if not _belongs(row, known[row.lane_id])]
+        if moved:
+            with self._rt.db.transaction() as tx:
+                found = [
+                    lanes_store.find(tx, row.push_service, host_of(row.endpoint), row.vapid_key_id or "")
+                    for row in moved
+                ]
+                ledger.release(tx, self._token, moved, found)
+        return [row for row in rows if _belongs(row, known[row.lane_id])] if moved else list(rows)
+
+    def _answered(self, service: _Service, out: Outgoing, answer: Answer) -> None:
+        if not service.answers:
+            service.answered_at = time.monotonic()
+        service.answers.append(settling.judge(self._tools.table, out.row, answer, out.at, probe=out.probe))
+
+    def _settle(self, *, least: int) -> None:
+        """Settle what has waited long enough, or is enough for a transaction of its own."""
+        now = time.monotonic()
+        for name, service in self._services.items():
+            ripe = len(service.answers) >= least or now - service.answered_at > SETTLE_AFTER
+            if service.answers and ripe:
+                answers, service.answers = service.answers, []
+                self._settle_now(name, answers)
+                self.rows += len(answers)
+
+    def _settle_now(self, name: str, answers: list[Attempt]) -> None:
+        """A database that is away for a moment must not make ambiguous what was answered."""
+        for tries in range(SETTLE_TRIES):
+            try:
+                settled = settling.settle(self._rt, name, self._token, answers)
+            except TransientDatabaseError:
+                if tries == SETTLE_TRIES - 1:
+                    raise
+                time.sleep(min(2.0, 0.1 * 2**tries))
+            else:
+                for origin, key_id in settled.to_resign:
+                    self._tools.tokens.renew(key_id, origin)
+                return
+
+    def _give_back(self, outs: Sequence[Outgoing]) -> None:
+        if outs:
+            with self._rt.db.transaction() as tx:
+                ledger.release(tx, self._token, [out.row for out in outs])
+
+
+def _belongs(row: Claimed, lane: Lane) -> bool:
+    return (row.vapid_key_id or "") == lane.vapid_key_id and host_of(row.endpoint) == lane.host
