@@ -14,12 +14,19 @@ $fn$;
 CREATE TRIGGER push_subscription_owner BEFORE UPDATE OF user_id ON {schema}.push_subscription
   FOR EACH ROW WHEN (NEW.user_id IS DISTINCT FROM OLD.user_id) EXECUTE FUNCTION {schema}.count_owners();
 
+-- Fan-out walks who may be sent to in the order of hashes, which mixes old rows with new ones: the guard's window is a
+-- fair sample only then. It takes the place of an index in the order of ids.
+CREATE INDEX CONCURRENTLY IF NOT EXISTS push_subscription_fan_out ON {schema}.push_subscription (endpoint_hash)
+  WHERE deleted_at IS NULL AND send_block IS NULL;
+DROP INDEX CONCURRENTLY IF EXISTS {schema}.push_subscription_live_service;
+
 -- The smallest UUIDv7 of a moment: what bounds partitions, and lets a query look at late ones only.
 CREATE FUNCTION {schema}.id_floor(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
   RETURN (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
 
 -- A message and, in fan-out, its run: the cursor is the last endpoint hash whose row is in the ledger. The audience is
--- what the to_ columns say, all of which must hold; expires_at is the first dispatch plus ttl, for ever.
+-- what the to_ columns say, all of which must hold; expires_at is the first dispatch plus ttl, for ever. Up to
+-- finish_cursor all its rows have ended; look_at is when somebody looks again whether more have.
 CREATE TABLE {schema}.push_message (
   message_id           uuid PRIMARY KEY DEFAULT {schema}.new_id(),
   idempotency_key      text,
@@ -51,6 +58,8 @@ CREATE TABLE {schema}.push_message (
   first_dispatched_at  timestamptz,
   expires_at           timestamptz,
   fanned_out_at        timestamptz,
+  finish_cursor        bytea,
+  look_at              timestamptz,
   cancelled_at         timestamptz,
   cancelled_by         text,
   closed_at            timestamptz,
@@ -67,8 +76,9 @@ CREATE UNIQUE INDEX push_message_idempotency ON {schema}.push_message (idempoten
 -- What still fans out, by when it may begin.
 CREATE INDEX push_message_fan_out ON {schema}.push_message (coalesce(not_before, created_at), message_id)
   WHERE state IN ('waiting', 'fanning_out');
--- What is not closed, by when it expires.
-CREATE INDEX push_message_open ON {schema}.push_message (expires_at) WHERE closed_at IS NULL;
+-- What is fanned out or cancelled and not closed, by when it is looked at next.
+CREATE INDEX push_message_open ON {schema}.push_message (look_at, message_id)
+  WHERE state IN ('sending', 'cancelling');
 CREATE INDEX push_message_campaign ON {schema}.push_message (campaign_id, message_id) WHERE campaign_id IS NOT NULL;
 
 -- A push service's host under one of our keys: what is held when we are at fault. '' stands for no key.
