@@ -115,6 +115,15 @@ class Settings(BaseSettings):
     vote_min_gap: Annotated[timedelta, Duration("1h", "7d")] = timedelta(hours=6)
     vote_min_span: Annotated[timedelta, Duration("2h", "30d")] = timedelta(hours=24)
 
+    # Answers of push services, and trying again
+    classification: OptionalFile = None
+    retry_base: Annotated[timedelta, Duration("100ms", "1h")] = timedelta(seconds=30)
+    retry_cap: Annotated[timedelta, Duration("1s", "1d")] = timedelta(hours=1)
+    retry_attempts: Annotated[int, integer(1, 100)] = 10
+    retry_jitter: Annotated[float, share(0, 0.5)] = 0.2
+    retry_after_max: Annotated[timedelta, Duration("1s", "1d")] = timedelta(hours=1)
+    throttle_default: Annotated[timedelta, Duration("1s", "1h")] = timedelta(seconds=60)
+
     # How long things are kept
     cadence: Annotated[Cadence, Expected("daily, weekly or monthly")] = Cadence.WEEKLY
     stale_after: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
@@ -197,6 +206,15 @@ class Settings(BaseSettings):
     def _check_statement_fits_lease(self) -> Self:
         if self.statement_timeout * 2 > self.sweep_lease:
             raise ValueError("expected PUSHOPS_SWEEP_LEASE to be at least twice PUSHOPS_STATEMENT_TIMEOUT")
+        return self
+
+    @model_validator(mode="after")
+    def _check_retry_cap(self) -> Self:
+        if self.retry_cap < self.retry_base:
+            raise ValueError(
+                f"expected PUSHOPS_RETRY_CAP to be at least PUSHOPS_RETRY_BASE ({format_duration(self.retry_base)}),"
+                f" got {format_duration(self.retry_cap)}"
+            )
         return self
 
     @model_validator(mode="after")
