@@ -21,6 +21,7 @@ from pushops.settings.values import (
     Expected,
     Identifier,
     OptionalFile,
+    PayloadUrl,
     format_duration,
     integer,
     is_version,
@@ -134,6 +135,13 @@ class Settings(BaseSettings):
     tombstone_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
     period_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
     receipt_retention: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
+    ledger_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
+    audit_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
+
+    # Messages
+    default_ttl: Annotated[timedelta, Duration("1s", "28d")] = timedelta(days=1)
+    payload_store: PayloadUrl = None
+    renderer: Annotated[str | None, Field(pattern=r"^[\w.]+:\w+$"), Expected("module:function")] = None
 
     # Sending: messages a second and requests at once, for each push service; shifts at once in the whole fleet
     provider_rate: Annotated[float, Field(gt=0, le=1_000_000), Expected("messages a second")] = 1_000

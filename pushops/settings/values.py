@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function, no_info_plain_validator_function
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -123,3 +123,8 @@ Identifier = Annotated[
     str, BeforeValidator(_check_identifier), Expected("a lower-case SQL identifier of at most 63 characters")
 ]
 OptionalFile = Annotated[Path | None, BeforeValidator(_check_file), Expected("a path")]
+PayloadUrl = Annotated[
+    str | None,
+    Field(pattern=r"^(?:(?:s3a?|gs|az|adl|azure|abfss?)://[\w.-][^@?#\s]*|file:///[^@?#\s]*|memory:///?)$"),
+    Expected("a URL such as s3://bucket/path, gs://, az:// or file:///path, without credentials"),
+]
