@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 from pushops.db import Tx
 
 # Rows of messages made before this have expired: TTL is at most 28 days, not_before at most 30.
-OLDEST: Final[LiteralString] = "{schema}.id_floor(now() - interval '65 days')"
+OLDEST: Final = "{schema}.id_floor(now() - interval '65 days')"
 
 # Four looks into the index for each lane, one for each priority: whatever waits behind them is not read.
 LANES: Final[LiteralString] = (
