@@ -11,6 +11,7 @@ from psycopg.rows import dict_row
 from pushops.delivery.store import lanes, ledger
 from pushops.delivery.store.ledger import Claimed
 from pushops.runtime import Runtime
+from pushops.sweeps.sql import PLAN_INDEX
 
 Conn = psycopg.Connection[Any]
 HOST = "fcm.googleapis.com"
@@ -55,12 +56,12 @@ def rows_of(pg: Conn, message_id: UUID) -> list[dict[str, Any]]:
 
 
 def claim(rt: Runtime, lane_ids: Sequence[int], *, limit: int = 100, token: UUID | None = None) -> list[Claimed]:
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(planner=PLAN_INDEX) as tx:
         return ledger.claim(
             tx, lane_ids, token=token or uuid4(), lease=timedelta(minutes=1), limit=limit, horizon=tx.now
         )
 
 
 def due_lanes(rt: Runtime) -> list[lanes.Lane]:
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(planner=PLAN_INDEX) as tx:
         return lanes.due(tx)

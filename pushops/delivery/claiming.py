@@ -13,6 +13,7 @@ from pushops.delivery.store import ledger
 from pushops.delivery.store.lanes import Lane
 from pushops.delivery.store.ledger import Claimed
 from pushops.runtime import Runtime
+from pushops.sweeps.sql import PLAN_INDEX
 
 FOR_EVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -38,7 +39,7 @@ def take(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease
 
 
 def _take(rt: Runtime, service: str, lanes: Sequence[int], *, token: UUID, lease: timedelta, limit: int) -> Taken:
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(planner=PLAN_INDEX) as tx:
         allowed = min(limit, lanes_store.lock_rate(tx, service, rt.settings.rate_of(service)))
         if allowed < 1:
             return Taken([])
@@ -54,7 +55,7 @@ def _take_probe(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID
     for lane in lanes:
         if not (lane.held or lane.waits) or not (lane.probe_due if lane.held else lane.provider_probe_due):
             continue
-        with rt.db.transaction() as tx:
+        with rt.db.transaction(planner=PLAN_INDEX) as tx:
             if not _clock_is_ours(tx, rt, service, lane):
                 continue
             rows = ledger.claim(tx, [lane.lane_id], token=token, lease=lease, limit=1, horizon=FOR_EVER)

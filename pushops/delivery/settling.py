@@ -21,6 +21,7 @@ from pushops.delivery.store.ledger import Claimed
 from pushops.errors import ContendedError
 from pushops.runtime import Runtime
 from pushops.subscriptions.evidence import Evidence, EvidenceOutcome, Finding, apply_batch
+from pushops.sweeps.sql import PLAN_INDEX
 
 TRIES: Final = 5  # a deadlock's loser begins again; the winner has gone on by then
 SLOW_SHARE: Final = 0.2  # of a batch that was throttled: then it is the push service, no longer one endpoint
@@ -58,7 +59,7 @@ def settle(rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]) 
     """Write down a batch of one push service. Rows that another worker owns by now are left to it."""
     for tries in range(TRIES):
         try:
-            with rt.db.transaction() as tx:
+            with rt.db.transaction(planner=PLAN_INDEX) as tx:
                 observed, settled = _settle(tx, rt, service, token, attempts)
             break
         except ContendedError:

@@ -30,7 +30,7 @@ WITH picked AS MATERIALIZED (
   SELECT d.* FROM generate_series(0, 3) AS wanted (priority)
    CROSS JOIN unnest(%(lanes)s::integer[]) AS lane (lane_id)
    CROSS JOIN LATERAL (
-     SELECT message_id, endpoint_hash, subscription_id, owner_no, lane_id, expires_at, wait, user_id, code, snippet
+     SELECT message_id, endpoint_hash, subscription_id, owner_no, lane_id, expires_at, wait
        FROM {schema}.push_dispatch
       WHERE lane_id = lane.lane_id AND priority = wanted.priority AND state = 'due'
         AND next_attempt_at <= %(horizon)s::timestamptz AND message_id >= """
@@ -39,7 +39,7 @@ WITH picked AS MATERIALIZED (
       ORDER BY next_attempt_at, endpoint_hash LIMIT %(limit)s::integer FOR UPDATE SKIP LOCKED) AS d
    LIMIT %(limit)s::integer),
 judged AS MATERIALIZED (
-  SELECT p.message_id, p.endpoint_hash, p.code AS last_code, p.snippet AS last_snippet, t.until, s.endpoint, s.p256dh,
+  SELECT p.message_id, p.endpoint_hash, t.until, s.endpoint, s.p256dh,
          s.auth_sealed, s.auth_key_version, s.vapid_key_id, s.registration_no, s.push_service, s.locale, s.tags,
          s.max_payload, m.campaign_id, m.payload_ref, m.payload_key_version, m.rendered, m.ttl, m.urgency, m.topic,
          m.on_ambiguous,"""
@@ -67,12 +67,11 @@ claimed AS (
     FROM judged AS j
    WHERE d.message_id = j.message_id AND d.endpoint_hash = j.endpoint_hash AND j.fate IS NULL
   RETURNING d.message_id, d.endpoint_hash, d.subscription_id, d.user_id, d.lane_id, d.attempts, d.repeats,
-            d.ambiguous, d.expires_at, d.first_attempt_at, d.wait)
-SELECT c.*, j.last_code, j.last_snippet, j.endpoint, j.p256dh, j.auth_sealed, j.auth_key_version, j.vapid_key_id,
-       j.registration_no, j.push_service, j.locale, j.tags, j.max_payload, j.campaign_id, j.payload_ref,
-       j.payload_key_version, j.rendered, j.ttl, j.urgency, j.topic, j.on_ambiguous,
-       (SELECT count(*)::integer FROM picked) AS picked
-  FROM judged AS j JOIN claimed AS c USING (message_id, endpoint_hash)"""
+            d.ambiguous, d.expires_at, d.first_attempt_at, d.wait, d.code AS last_code, d.snippet AS last_snippet,
+            j.endpoint, j.p256dh, j.auth_sealed, j.auth_key_version, j.vapid_key_id, j.registration_no,
+            j.push_service, j.locale, j.tags, j.max_payload, j.campaign_id, j.payload_ref, j.payload_key_version,
+            j.rendered, j.ttl, j.urgency, j.topic, j.on_ambiguous)
+SELECT *, (SELECT count(*)::integer FROM picked) AS picked FROM claimed"""
 )
 # Whether anything was picked at all, where nothing of it may be sent.
 DUE: Final[LiteralString] = """
