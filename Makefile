@@ -55,6 +55,7 @@ bench-purge: setup ## measure the purge against what one would write oneself (RO
 docs: setup ## print the pages that come from the code
 	$(BIN)/python -c 'from pushops.events.catalog import as_markdown; print(as_markdown(), end="")' > docs/events.md
 	$(BIN)/python -c 'from pushops.subscriptions.lifecycle import document; print(document(), end="")' > docs/lifecycle.md
+	$(BIN)/python -c 'from pushops.delivery.classify import load_table, wording; print(wording.as_markdown(load_table()), end="")' > docs/answers.md
 
 lock: setup ## pin every dependency again, with hashes
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --output-file requirements.lock pyproject.toml

@@ -12,6 +12,7 @@ from pushops.errors import PushopsError, SetupError
 NOUNS: Final = {
     "check": "Look at settings, database, broker and keys, and say what to do about each finding.",
     "config": "Print the settings in force and where each comes from; secrets are masked.",
+    "explain": "Say what an answer of a push service means, and which row of the table says so.",
     "keys": "Make seal, log and VAPID keys.",
     "migrate": "Bring the database up to date.",
     "sandbox": "A PostgreSQL and a Valkey of one's own, for trying things out.",

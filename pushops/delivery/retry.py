@@ -169,7 +169,7 @@ def _asked(answer: Answer, settings: Settings, now: datetime) -> timedelta | Non
 def _backoff(verdict: Verdict, answer: Answer, facts: Facts, settings: Settings, now: datetime) -> timedelta:
     """Twice as long each time, and never shorter than the row or the push service wants."""
     exponent = min(max(facts.attempts - 1, 0), 30)  # beyond any cap
-    own = min(settings.retry_base * 2**exponent, settings.retry_cap) * (1 + settings.retry_jitter * facts.jitter)
+    own = min(settings.retry_base * (1 << exponent), settings.retry_cap) * (1 + settings.retry_jitter * facts.jitter)
     asked = _asked(answer, settings, now)
     least = timedelta(0) if asked is None else _later(asked, facts, settings)
     return max(own, least, verdict.wait or timedelta(0))

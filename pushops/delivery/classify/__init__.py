@@ -1,5 +1,6 @@
 """What an answer of a push service means: a versioned table, and the most specific row that fits."""
 
+from pushops.delivery.classify import wording
 from pushops.delivery.classify.classifying import Explanation, classify, explain
 from pushops.delivery.classify.learning import Learnt, learn
 from pushops.delivery.classify.snippets import snippet
@@ -22,4 +23,5 @@ __all__ = [
     "load_table",
     "snippet",
     "table_of",
+    "wording",
 ]

@@ -111,7 +111,7 @@ def _missing(row: Row, headers: Mapping[str, str], host: str, body: Body) -> str
     if row.errno and body.errno not in row.errno:
         return f"wants errno {' or '.join('null' if each is None else str(each) for each in sorted_errnos(row))}"
     if row.reason and body.reason not in row.reason:
-        return f"wants the reason {' or '.join(sorted(row.reason))}"
+        return f"wants the reason {' or '.join(row.reason_names)}"
     if row.header and not _header_weight(row, headers):
         return f"wants the header {' or '.join(sorted({pattern.name for pattern in row.header}))} to say so"
     if row.text and not _text_weight(row, body):

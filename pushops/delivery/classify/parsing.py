@@ -99,6 +99,7 @@ def _row(reader: _Reader, labels: Collection[str], *, ours: bool) -> Row:
         host=reader.text("host", _HOST, "a host or *.suffix in lower case") if "host" in reader.raw else None,
         errno=reader.errnos("errno"),
         reason=frozenset(reader.texts("reason")),
+        reason_names=tuple(map(str, reader.words("reason"))),
         text=reader.texts("text"),
         header=tuple(_headers(reader)),
         known=_known(reader),

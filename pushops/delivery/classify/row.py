@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from pushops.delivery.answer import Fault
@@ -39,7 +40,7 @@ class Known:
     texts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
     """``subjects``: statuses and faults. Errno, reason, text and header are any of their values, and empty for none."""
 
@@ -50,13 +51,14 @@ class Row:
     host: str | None
     errno: frozenset[int | None]
     reason: frozenset[str]
+    reason_names: tuple[str, ...]  # as the vendor writes them
     text: tuple[str, ...]
     header: tuple[HeaderPattern, ...]
     known: Known
     verdict: Verdict
     ours: bool = True
 
-    @property
+    @cached_property
     def rank(self) -> tuple[bool, int, bool, bool]:
         """How specific: a host, what it looks for in the answer, a named service, an exact status; the higher wins.
 
@@ -65,7 +67,7 @@ class Row:
         looks_for = 4 * (bool(self.errno) + bool(self.reason)) + 2 * bool(self.header) + bool(self.text)
         return self.host is not None, looks_for, ANY not in self.services, self.exact
 
-    @property
+    @cached_property
     def is_bare(self) -> bool:
         """Whether it takes every answer of its status."""
         return self.host is None and not (self.errno or self.reason or self.text or self.header)
