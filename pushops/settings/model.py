@@ -15,7 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from pushops.settings.urls import BrokerUrl, DatabaseUrl, SentryDsn
+from pushops.settings.urls import BrokerUrl, DatabaseUrl, ProxyUrl, SentryDsn
 from pushops.settings.values import (
     Duration,
     Expected,
@@ -70,6 +70,18 @@ _HostMap = Annotated[
 ]
 
 
+_TargetMap = Annotated[
+    dict[str, Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$")]],
+    NoDecode,
+    BeforeValidator(json_object),
+    Expected('a JSON object of host pattern to host:port, such as {"fcm.googleapis.com": "127.0.0.1:8443"}'),
+]
+_HostList = Annotated[
+    list[str],
+    NoDecode,
+    BeforeValidator(json_object),
+    Expected('a JSON array of host patterns, such as ["push.example.org"]'),
+]
 _RateMap = Annotated[
     dict[str, Annotated[float, Field(gt=0, le=1_000_000)]],
     NoDecode,
@@ -125,6 +137,18 @@ class Settings(BaseSettings):
     retry_after_max: Annotated[timedelta, Duration("1s", "1d")] = timedelta(hours=1)
     throttle_default: Annotated[timedelta, Duration("1s", "1h")] = timedelta(seconds=60)
 
+    # When a push service, or one of our keys there, is believed to be in trouble
+    guard_min: Annotated[int, integer(20, 1_000_000)] = 100
+    guard_streak: Annotated[int, integer(5, 10_000)] = 20
+    guard_floor: Annotated[float, share(0.01, 1)] = 0.05
+    guard_ceiling: Annotated[float, share(0.01, 1)] = 0.2
+    unhealthy_ratio: Annotated[float, share(0.1, 1)] = 0.7
+    unhealthy_window: Annotated[timedelta, Duration("1m", "1h")] = timedelta(minutes=5)
+    unhealthy_min: Annotated[int, integer(2, 1_000_000)] = 20
+    unhealthy_probe: Annotated[timedelta, Duration("1s", "1h")] = timedelta(seconds=30)
+    hold_faults: Annotated[int, integer(2, 20)] = 5
+    hold_window: Annotated[timedelta, Duration("10s", "1h")] = timedelta(minutes=5)
+
     # How long things are kept
     cadence: Annotated[Cadence, Expected("daily, weekly or monthly")] = Cadence.WEEKLY
     stale_after: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
@@ -150,6 +174,14 @@ class Settings(BaseSettings):
     in_flight_total: Annotated[int, integer(1, 50_000)] = 500
     senders: Annotated[int, integer(1, 1_000)] = 16
     send_lease: Annotated[timedelta, Duration("30s", "1h")] = timedelta(seconds=60)
+
+    # The way to the push services
+    connect_timeout: Annotated[timedelta, Duration("100ms", "30s")] = timedelta(seconds=3.05)
+    read_timeout: Annotated[timedelta, Duration("1s", "25s")] = timedelta(seconds=10)
+    ca_file: OptionalFile = None
+    proxy: ProxyUrl = None
+    connect_to: _TargetMap = {}
+    allow_private_hosts: _HostList = []
 
     # Sweeps
     sweep_batch_rows: Annotated[int, integer(1, 20_000)] = 5_000
@@ -223,6 +255,12 @@ class Settings(BaseSettings):
                 f"expected PUSHOPS_RETRY_CAP to be at least PUSHOPS_RETRY_BASE ({format_duration(self.retry_base)}),"
                 f" got {format_duration(self.retry_cap)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_guard_bounds(self) -> Self:
+        if self.guard_floor > self.guard_ceiling:
+            raise ValueError("expected PUSHOPS_GUARD_FLOOR to be at most PUSHOPS_GUARD_CEILING")
         return self
 
     @model_validator(mode="after")

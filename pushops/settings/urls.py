@@ -51,6 +51,18 @@ def check_sentry_dsn(dsn: str) -> str:
     return dsn
 
 
+def check_proxy_url(url: str) -> str:
+    """The same, if it is an HTTP proxy's; raises ValueError that repeats nothing of it."""
+    try:
+        parts = urlsplit(url)
+        readable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        readable = False
+    if not readable or parts.path.strip("/") or parts.query or parts.fragment or _late_at(url):
+        raise ValueError("not a proxy URL")
+    return url
+
+
 def _late_at(url: str) -> bool:
     """Whether the user and password go on after what ended the place: a / # or ? in them was not encoded."""
     _, scheme, rest = url.partition("://")
@@ -68,6 +80,11 @@ def _sentry(value: SecretStr) -> SecretStr:
     return value
 
 
+def _proxy(value: SecretStr) -> SecretStr:
+    check_proxy_url(value.get_secret_value())
+    return value
+
+
 def _broker(value: SecretStr) -> SecretStr:
     check_broker_url(value.get_secret_value())
     return value
@@ -82,3 +99,7 @@ BrokerUrl = Annotated[
     Expected(f"a URL such as redis://host:6379/0 {_ENCODED}"),
 ]
 SentryDsn = Annotated[Annotated[SecretStr, AfterValidator(_sentry)] | None, Expected("a Sentry DSN")]
+ProxyUrl = Annotated[
+    Annotated[SecretStr, AfterValidator(_proxy)] | None,
+    Expected(f"a URL such as http://proxy:3128 {_ENCODED}"),
+]

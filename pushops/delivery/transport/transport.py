@@ -1,0 +1,155 @@
+"""Many POSTs at a time over a few connections, from one thread, pulled by whoever reads the answers."""
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import pycurl
+
+from pushops.delivery.answer import Answer, Fault
+from pushops.delivery.transport.origins import Origins
+from pushops.delivery.transport.pulling import Source
+from pushops.delivery.transport.request import Request
+from pushops.delivery.transport.resolving import Resolver
+from pushops.delivery.transport.routes import Route
+from pushops.delivery.transport.rules import TransportRules
+from pushops.delivery.transport.transfer import Transfer
+from pushops.subscriptions.endpoint import IntakeRules, parse_endpoint
+from pushops.subscriptions.rejection import Rejected
+
+T = TypeVar("T")
+
+PULL: Final = 16  # requests taken between two looks at the network: encryption is slow enough to starve it
+PAUSE: Final = 0.05  # seconds until the source is asked again that had nothing
+_WAIT: Final = 1.0  # seconds at most in one wait for the network
+_H2: Final = "2"
+
+
+class Transport:
+    """One for each process, made in it; used by one thread at a time. Connections are kept from call to call."""
+
+    def __init__(self, rules: TransportRules, intake: IntakeRules) -> None:
+        self._rules = rules
+        self._intake = intake
+        self._pid = os.getpid()
+        self._resolver = Resolver(rules)
+        self._origins = Origins(rules.connections)
+        self._idle: list[Transfer] = []
+        self._out: dict[pycurl.Curl, Transfer] = {}
+        self._multi = _make_multi(rules)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._abandon()
+        while self._idle:
+            self._idle.pop().close()
+        self._multi.close()
+
+    def exchange(
+        self, requests: Iterator[Request[T] | None], *, in_flight: int, stop_starting_at: float = math.inf
+    ) -> Iterator[tuple[Request[T], Answer]]:
+        """Each request with its answer, in the order of answers.
+
+        Pulls the next request only when fewer than ``in_flight`` are out, and none after ``stop_starting_at`` (on the
+        monotonic clock); None from ``requests`` says that there is nothing at the moment. What was pulled is always
+        answered, within its deadline, unless the caller stops reading: then what is out is cut off, its fate unknown.
+        What ``requests`` raises is raised once everything out has been answered.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError("expected a Transport made in this process, since connections cannot be shared")
+        source = Source(requests, stop_starting_at)
+        try:
+            while source.open or self._pulled:
+                for request in source.take(min(PULL, in_flight - self._pulled)):
+                    refused = self._admit(request)
+                    if refused is not None:
+                        yield request, refused
+                self._start_waiting()
+                yield from self._completed()
+                self._rest(source, in_flight)
+        finally:
+            self._abandon()
+        source.raise_error()
+
+    @property
+    def _pulled(self) -> int:
+        return len(self._out) + self._origins.waiting
+
+    def _admit(self, request: Request[Any]) -> Answer | None:
+        """Put a request in line; the answer, where the endpoint is refused before any I/O."""
+        endpoint = parse_endpoint(request.endpoint, self._intake)
+        if isinstance(endpoint, Rejected) or endpoint.host != request.host:
+            return Answer(None, Fault.ADDRESS)
+        route = self._resolver.route(endpoint.host)
+        if isinstance(route, Fault):
+            return Answer(None, route)
+        self._origins.put(endpoint.host, (request, route))
+        return None
+
+    def _start_waiting(self) -> None:
+        for request, route in self._origins.take():
+            self._start(request, route)
+
+    def _start(self, request: Request[Any], route: Route) -> None:
+        transfer = self._idle.pop() if self._idle else Transfer(self._rules)
+        transfer.begin(request, route)
+        self._out[transfer.curl] = transfer
+        self._multi.add_handle(transfer.curl)
+
+    def _completed(self) -> Iterator[tuple[Request[Any], Answer]]:
+        self._multi.perform()
+        _, done, failed = self._multi.info_read(len(self._out))
+        for curl in done:
+            yield self._finish(curl, 0, "")
+        for curl, code, message in failed:
+            yield self._finish(curl, code, message)
+
+    def _finish(self, curl: pycurl.Curl, code: int, message: str) -> tuple[Request[Any], Answer]:
+        transfer = self._out[curl]
+        request = transfer.request
+        assert request is not None  # noqa: S101  (it was begun)
+        answer = transfer.finish(code, message)
+        self._release(transfer)
+        self._origins.done(request.host, multiplexes=answer.http_version == _H2)
+        return request, answer
+
+    def _release(self, transfer: Transfer) -> None:
+        del self._out[transfer.curl]
+        self._multi.remove_handle(transfer.curl)
+        self._idle.append(transfer)
+
+    def _rest(self, source: "Source[Any]", in_flight: int) -> None:
+        """Wait for the network, unless there is something to pull; if nothing is out, just for the source."""
+        if source.willing and self._pulled < in_flight:
+            self._multi.select(0)
+        elif self._out:
+            self._multi.select(self._longest_wait(source))
+        elif source.open:
+            time.sleep(PAUSE)
+
+    def _longest_wait(self, source: "Source[Any]") -> float:
+        due = self._multi.timeout()
+        wait = _WAIT if due < 0 else min(_WAIT, due / 1000)
+        return min(wait, PAUSE) if source.open and not source.willing else wait
+
+    def _abandon(self) -> None:
+        for transfer in list(self._out.values()):
+            self._release(transfer)
+        self._origins.clear()
+
+
+def _make_multi(rules: TransportRules) -> pycurl.CurlMulti:
+    multi = pycurl.CurlMulti()
+    multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
+    multi.setopt(pycurl.M_MAX_CONCURRENT_STREAMS, rules.streams)
+    multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, rules.connections)
+    multi.setopt(pycurl.M_MAXCONNECTS, rules.connections * 8)  # kept idle, for all hosts together
+    return multi
