@@ -52,7 +52,7 @@ def settings_or_sandbox() -> Settings:
         return found
     _say_sandbox(info.folder)
     keys: dict[str, Any] = {} if any(getattr(found, name) for name in KEYS) else sandbox.keys()
-    return load_settings(database_url=info.database_url, broker_url=info.broker_url, **keys)
+    return load_settings(**info.settings(), **keys)
 
 
 @cache

@@ -15,12 +15,12 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def sandbox() -> None:
-    """A PostgreSQL and a Valkey of one's own, without root, containers or system packages."""
+    """A PostgreSQL, a Valkey and a push service of one's own, without root, containers or system packages."""
 
 
 @app.command()
 def up(json_: Json = False) -> None:
-    """Start both servers, unless they run, and migrate the database."""
+    """Start all servers, unless they run, and migrate the database."""
     box = Sandbox()
     info = box.up()
     box.keys()
@@ -35,7 +35,7 @@ def up(json_: Json = False) -> None:
 
 @app.command()
 def down(json_: Json = False) -> None:
-    """Stop both servers and remove everything in their folder."""
+    """Stop all servers and remove everything in their folder."""
     removed = Sandbox().down()
     if json_:
         print_json({"removed": removed})
@@ -45,9 +45,10 @@ def down(json_: Json = False) -> None:
 
 @app.command()
 def status(json_: Json = False) -> None:
-    """What runs, by process id; exit code 1 unless both do."""
+    """What runs, by process id; exit code 1 unless all do."""
     found = Sandbox().status()
     shown = {"folder": found.folder, "postgresql": found.postgres_pid, "valkey": found.valkey_pid}
+    shown["push"] = found.push_pid
     if json_:
         print_json({**shown, "up": found.info is not None})
     else:

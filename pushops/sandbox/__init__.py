@@ -1,7 +1,8 @@
-"""Real PostgreSQL and Valkey servers from wheels: no root, no containers, no system packages."""
+"""Real PostgreSQL and Valkey servers from wheels, and a push service: no root, no containers, no system packages."""
 
 from pushops.sandbox.postgres import PostgresServer
+from pushops.sandbox.push import PushService
 from pushops.sandbox.sandbox import Sandbox, SandboxInfo, SandboxStatus
 from pushops.sandbox.valkey import ValkeyServer
 
-__all__ = ["PostgresServer", "Sandbox", "SandboxInfo", "SandboxStatus", "ValkeyServer"]
+__all__ = ["PostgresServer", "PushService", "Sandbox", "SandboxInfo", "SandboxStatus", "ValkeyServer"]

@@ -32,6 +32,7 @@ def down(sandbox: Sandbox) -> int:
 def status(sandbox: Sandbox) -> int:
     found = sandbox.status()
     print(f"folder {found.folder}\npostgresql pid {found.postgres_pid}\nvalkey pid {found.valkey_pid}")
+    print(f"push service pid {found.push_pid}")
     return 0 if found.info else 3
 
 

@@ -1,10 +1,10 @@
-"""Both servers as one thing with a folder of its own: up, down, status, and the URLs while it is up."""
+"""All servers as one thing with a folder of its own: up, down, status, and how to reach them while it is up."""
 
 import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,9 @@ from pushops.sandbox.account import Account, server_account
 from pushops.sandbox.folders import MARKER, claim, claimed, release
 from pushops.sandbox.keys import read_or_make_keys
 from pushops.sandbox.postgres import PostgresServer
+from pushops.sandbox.push import PushService
 from pushops.sandbox.valkey import ValkeyServer
+from pushops.settings import Settings
 
 DATABASE: Final = "pushops"
 FOLDER_VARIABLE: Final = "PUSHOPS_SANDBOX_DIR"
@@ -23,31 +25,44 @@ FOLDER_VARIABLE: Final = "PUSHOPS_SANDBOX_DIR"
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """Where a running sandbox is and how to reach it."""
+    """Where a running sandbox is and how to reach it.
+
+    ``ca_file`` and ``connect_to`` lead a sender to the sandbox's push service in place of the vendors'.
+    """
 
     folder: Path
     database_url: str
     broker_url: str
+    ca_file: Path
+    connect_to: Mapping[str, str]
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that lead here, by field name."""
+        found = {"database_url": self.database_url, "broker_url": self.broker_url}
+        sending = {"ca_file": str(self.ca_file), "connect_to": dict(self.connect_to)}
+        return {**found, **{name: value for name, value in sending.items() if name in Settings.model_fields}}
 
 
 @dataclass(frozen=True)
 class SandboxStatus:
-    """What runs, by pid; None for a server that does not, and no info unless both do."""
+    """What runs, by pid; None for a server that does not, and no info unless all do."""
 
     folder: Path
     postgres_pid: int | None
     valkey_pid: int | None
+    push_pid: int | None
     info: SandboxInfo | None
 
 
 class Sandbox:
-    """A PostgreSQL and a Valkey server in `folder`, by default PUSHOPS_SANDBOX_DIR or one per user."""
+    """A PostgreSQL, a Valkey and a push service in `folder`, by default PUSHOPS_SANDBOX_DIR or one per user."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.account = server_account()
         self.folder = (folder or default_folder(self.account)).expanduser().absolute()
         self.postgres = PostgresServer(self.folder / "postgres")
         self.valkey = ValkeyServer(self.folder / "valkey")
+        self.push = PushService(self.folder / "push")
 
     def up(self) -> SandboxInfo:
         """Start what does not run yet and return the URLs; safe to call twice, also at the same time."""
@@ -56,24 +71,27 @@ class Sandbox:
             if not self.postgres.query(f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'"):
                 self.postgres.create_database(DATABASE)
             self.valkey.start()
+            self.push.start()
             return self._info()
 
     def down(self) -> bool:
-        """Stop both servers and remove everything; False when there was nothing to do."""
+        """Stop all servers and remove everything; False when there was nothing to do."""
         if not claimed(self.folder):
             return False
         with self._locked():
             self.postgres.remove()
             self.valkey.remove()
+            self.push.remove()
             release(self.folder)
         return True
 
     def status(self) -> SandboxStatus:
-        pids = (self.postgres.pid(), self.valkey.pid()) if claimed(self.folder) else (None, None)
-        return SandboxStatus(self.folder, *pids, info=self._info() if all(pids) else None)
+        servers = (self.postgres, self.valkey, self.push)
+        pids = [server.pid() for server in servers] if claimed(self.folder) else [None] * len(servers)
+        return SandboxStatus(self.folder, pids[0], pids[1], pids[2], self._info() if all(pids) else None)
 
     def info(self) -> SandboxInfo | None:
-        """Return the URLs if both servers run, else None: a few small files and two looks at the process table."""
+        """Return the URLs if all servers run, else None: a few small files and two looks at the process table."""
         return self.status().info
 
     def keys(self) -> dict[str, Any]:
@@ -86,11 +104,12 @@ class Sandbox:
         info = self.info()
         if info is None:
             return None
-        found: dict[str, Any] = {"database_url": info.database_url, "broker_url": info.broker_url, **self.keys()}
+        found = {**info.settings(), **self.keys()}
         return {f"PUSHOPS_{name.upper()}": _as_text(value) for name, value in found.items()}
 
     def _info(self) -> SandboxInfo:
-        return SandboxInfo(self.folder, self.postgres.url(DATABASE), self.valkey.url())
+        urls = self.postgres.url(DATABASE), self.valkey.url()
+        return SandboxInfo(self.folder, *urls, self.push.ca_file, self.push.connect_to())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
