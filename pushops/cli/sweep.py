@@ -186,7 +186,7 @@ def _about(rt: Runtime, sweep: Sweep) -> dict[str, Any]:
         "paused": paused,
         "open_run": run.run_id if run else None,
         "quarantined": apart,
-        "batch_rows": (control.batch_rows if control else None) or rt.settings.sweep_batch_rows,
+        "batch_rows": runs.page_rows(rt.settings, control),
         "last_look": control.dispatched_at if control else None,
         "last_done": control.succeeded_at if control else None,
     }

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
@@ -58,6 +58,7 @@ class Shift:
     held: Held
     holder: UUID
     conn: Connection[Any] | None = None
+    argued: set[int] = field(default_factory=set)  # page sizes that its batches have argued for already
 
     @property
     def own(self) -> Connection[Any] | None:
@@ -187,21 +188,20 @@ def _settle(tx: Tx, shift: Shift, row: BatchRow, token: UUID, done: int, locked:
 
 
 def _adapt(shift: Shift, applied: Applied) -> None:
-    """Let a page's duration size the pages to come. Pages of half the size asked for, or less, say too little.
-
-    Pages grow past the setting only where nobody asked for a pause: a pause is for live traffic's sake, and so are
-    small pages.
-    """
+    """Let a page's duration size the pages to come. Pages of half the size asked for, or less, say too little."""
     settings = shift.rt.settings
-    size = shift.run.page_rows or settings.sweep_batch_rows
+    size = shift.run.page_rows or runs.page_rows(settings, None)
     if applied.rows * 2 <= size:
         return
-    target = plan.next_page_rows(size, applied.seconds, settings.sweep_target_batch_ms)
+    wanted = plan.target_ms(settings.sweep_target_batch_ms, settings.sweep_pause_ms)
+    target = plan.next_page_rows(size, applied.seconds, wanted)
     if settings.sweep_pause_ms:
         target = min(target, max(size, settings.sweep_batch_rows))
-    if target != size:
-        with shift.rt.db.transaction(asynchronous=True, on=shift.own) as tx:
-            store.adapt(tx, shift.sweep.name, size, target, settings.sweep_batch_rows)
+    if target == size or target in shift.argued:
+        return
+    shift.argued.add(target)
+    with shift.rt.db.transaction(asynchronous=True, on=shift.own) as tx:
+        store.adapt(tx, shift.sweep.name, size, target, runs.page_rows(settings, None))
 
 
 def _record_failure(shift: Shift, row: BatchRow, token: UUID, error: Exception) -> bool:
@@ -235,7 +235,7 @@ def _put_back(shift: Shift, row: BatchRow, token: UUID, error: str) -> None:
 
 
 def _halve_size(shift: Shift) -> None:
-    default = shift.rt.settings.sweep_batch_rows
+    default = runs.page_rows(shift.rt.settings, None)
     with shift.rt.db.transaction(on=shift.own) as tx:
         control = store.control(tx, shift.sweep.name)
         size = (control.batch_rows if control else None) or default

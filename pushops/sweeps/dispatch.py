@@ -167,8 +167,7 @@ def _write(rt: Runtime, sweep: Sweep, run_id: UUID, pages: int) -> _Step | None:
         run = store.lock_run(tx, run_id)
         if run is None or run.state != "running" or run.walked:
             return None
-        control = store.control(tx, sweep.name)
-        size = (control.batch_rows if control else None) or rt.settings.sweep_batch_rows
+        size = runs.page_rows(rt.settings, store.control(tx, sweep.name))
         if run.walked_along is Walk.BLOCKS:
             step = _cut_blocks(run, size, pages)
         else:

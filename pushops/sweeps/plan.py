@@ -12,6 +12,10 @@ from pushops.sweeps.sweep import Walk
 
 SMALLEST_PAGE: Final = 250
 LARGEST_PAGE: Final = 20_000
+# A pause is asked for live traffic's sake, and so is a small page: what registers waits for the flush of all the log
+# before its own, and what reads for one of the cores.
+GENTLE_PAGE: Final = 2_000
+GENTLE_SHARE: Final = 10  # a batch aims at this part of the pause after it
 DEATHS: Final = 3  # claims without a settlement before a batch counts as a killer
 # Along the blocks from this many eligible rows a block on: every block is visited anyway, and heap order, which
 # may be random against the index, no longer matters. Below it the index visits far fewer blocks.
@@ -69,6 +73,18 @@ def halves(
         NewBatch(batch_id(run_id, cutoffs, lo, middle), lo, middle, left),
         NewBatch(batch_id(run_id, cutoffs, middle, hi), middle, hi, total - left),
     ]
+
+
+def page_rows(learnt: int | None, asked: int, pause_ms: int) -> int:
+    """The size of the pages to be written: what batches taught, or the setting; with a pause never above the latter."""
+    if not pause_ms:
+        return learnt or asked
+    return min(learnt or GENTLE_PAGE, asked)
+
+
+def target_ms(asked: int, pause_ms: int) -> int:
+    """How long a batch should take: no more than a small part of the pause that is asked for."""
+    return min(asked, max(1, pause_ms // GENTLE_SHARE)) if pause_ms else asked
 
 
 def next_page_rows(size: int, seconds: float, target_ms: int) -> int:

@@ -69,7 +69,7 @@ def preview(rt: Runtime, sweep: Sweep, *, force: bool = False, row_limit: int | 
     size, unknown = _count(rt, sweep, values)
     first = _first(rt, sweep, values)
     walk = runs.walk_for(rt.settings, sweep, size, row_limit)
-    page = (known.control.batch_rows if known.control else None) or rt.settings.sweep_batch_rows
+    page = runs.page_rows(rt.settings, known.control)
     meant = size.eligible if size.eligible is None or row_limit is None else min(size.eligible, row_limit)
     rate = known.pace or usual_pace(rt.settings, sweep, page)
     run = imagined(sweep, known.now, windows, walk, size, force=force)

@@ -14,7 +14,7 @@ from pushops.errors import RefusedError, StatementTimeoutError, TransientDatabas
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps import plan, sql, store
-from pushops.sweeps.store import NewBatch, RunRow, TableFacts
+from pushops.sweeps.store import ControlRow, NewBatch, RunRow, TableFacts
 from pushops.sweeps.sweep import Sweep, Walk
 from pushops.sweeps.valves import SHARE_FROM, Reading
 
@@ -54,6 +54,12 @@ def cutoff_key(run: RunRow) -> str:
 
 def slots_of(settings: Settings, sweep: Sweep) -> int:
     return sweep.max_parallel or settings.sweep_max_parallel
+
+
+def page_rows(settings: Settings, control: ControlRow | None) -> int:
+    """How many rows the next page of a sweep should have."""
+    learnt = control.batch_rows if control else None
+    return plan.page_rows(learnt, settings.sweep_batch_rows, settings.sweep_pause_ms)
 
 
 def brake_of(settings: Settings, sweep: Sweep, run: RunRow) -> int | None:

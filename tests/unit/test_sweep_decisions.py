@@ -105,6 +105,27 @@ def test_a_page_is_adapted_towards_its_target(seconds: float, after: int) -> Non
     assert plan.next_page_rows(5000, seconds, 50) == after
 
 
+@pytest.mark.parametrize(
+    ("learnt", "asked", "pause", "rows"),
+    [
+        (None, 5000, 0, 5000),
+        (20_000, 5000, 0, 20_000),
+        (None, 5000, 100, 2000),
+        (None, 500, 100, 500),
+        (3000, 5000, 100, 3000),
+        (20_000, 5000, 1, 5000),  # learnt when nobody asked for a pause
+        (250, 5000, 100, 250),
+    ],
+)
+def test_a_pause_asks_for_small_pages_too(learnt: int | None, asked: int, pause: int, rows: int) -> None:
+    assert plan.page_rows(learnt, asked, pause) == rows
+
+
+@pytest.mark.parametrize(("pause", "target"), [(0, 50), (1, 1), (100, 10), (500, 50), (60_000, 50)])
+def test_a_batch_aims_at_a_small_part_of_the_pause(pause: int, target: int) -> None:
+    assert plan.target_ms(50, pause) == target
+
+
 def test_back_off_doubles_up_to_a_minute() -> None:
     assert [plan.back_off(n).total_seconds() for n in (0, 1, 2, 5, 6, 60)] == [1, 2, 4, 32, 60, 60]
 
