@@ -6,7 +6,7 @@ ROWS ?= 1000000
 ROUNDS ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system check ci lint types contracts migrations lock bench-purge docs clean
+.PHONY: help setup demo test test-fast test-system check ci lint types contracts migrations lock bench-purge bench-tenfold docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ ci: check test-system ## what CI runs (root, for Debian packages)
 
 bench-purge: setup ## measure the purge against what one would write oneself (ROWS=1000000 ROUNDS=5)
 	@$(BIN)/python -m bench.purge --rows $(ROWS) --rounds $(ROUNDS)
+
+bench-tenfold: setup ## measure what ten times the rows do to the rate and to the dispatcher's memory
+	@$(BIN)/python -m bench.tenfold
 
 docs: setup ## print the pages that come from the code
 	$(BIN)/python -c 'from pushops.events.catalog import as_markdown; print(as_markdown(), end="")' > docs/events.md

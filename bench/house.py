@@ -81,6 +81,12 @@ class House:
             if not synchronous:
                 conn.execute(f"ALTER DATABASE {DATABASE} SET synchronous_commit = off")
 
+    def keep(self, template: str) -> None:
+        """Make the database as it is now a template of its own."""
+        with self.admin() as conn:
+            conn.execute(f"DROP DATABASE IF EXISTS {template}")
+            conn.execute(f"ALTER DATABASE {DATABASE} RENAME TO {template}")
+
     def autovacuum(self, *, on: bool) -> None:
         with self.admin() as conn:
             conn.execute(f"ALTER SYSTEM SET autovacuum = {'on' if on else 'off'}")

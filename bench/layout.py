@@ -105,8 +105,13 @@ def build(house: House, rows: int) -> None:
             each.result()
 
 
-def _migrated(house: House, layout: str) -> Settings:
-    url = SecretStr(house.postgres.create_database(layout))
+def build_one(house: House, layout: str, name: str, rows: int) -> None:
+    """Make one template, of a layout but under a name of its own."""
+    _fill(layout, _migrated(house, name), rows)
+
+
+def _migrated(house: House, name: str) -> Settings:
+    url = SecretStr(house.postgres.create_database(name))
     settings = load_settings(database_url=url, sweep_pause_ms=0, sweep_batch_rows=20_000, sweep_budget_ms=3_600_000)
     migrate(settings)
     return settings
@@ -157,7 +162,8 @@ def _scrub(rt: Runtime) -> None:
 
 def grow(conn: psycopg.Connection[Any], rows: int) -> None:
     """More tombstones behind those of the key order, so that a purge at its default pace outlasts a window."""
-    _insert(conn, rows, rows + 1, salt="grown")
+    if rows:
+        _insert(conn, rows, rows + 1, salt="grown")
 
 
 def _insert(conn: psycopg.Connection[Any], rows: int, live_every: int, salt: str = "") -> None:

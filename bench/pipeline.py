@@ -58,6 +58,17 @@ def finish(house: House, run: UUID) -> str:
     return str(row[0])
 
 
+def finished(house: House, run: UUID, *, within: float) -> bool:
+    """Whether the closing of the run is committed within so many seconds."""
+    deadline = time.monotonic() + within
+    with connected(house) as conn:
+        while conn.execute(_CLOSED, [run]).fetchone() is None:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.05)
+    return True
+
+
 def _own(house: House, worker: Worker, mark: int, run: UUID, dispatched: float) -> dict[str, Any]:
     batches, receipts, rows = _books(house, run)
     tried = [each for each in worker.events(mark, "sweep.batch") if each["run"] == str(run)]

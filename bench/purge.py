@@ -20,7 +20,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: asked to end"))  # so that the servers are removed
     started = time.monotonic()
     with house.opened() as servers:
-        _enter(servers)
+        enter(servers)
         found = _measure(servers, options)
     found |= {"rows": options.rows, "rounds": options.rounds, "seconds": round(time.monotonic() - started)}
     report.show(found, house.conditions())
@@ -40,7 +40,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _enter(servers: House) -> None:
+def enter(servers: House) -> None:
     """Give this process what its workers see, and nothing of the caller's settings."""
     environment = servers.environment(log_level="warning")
     os.environ.clear()

@@ -1,7 +1,7 @@
 """From timings to the table that people read and the JSON object that machines read."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from statistics import median
 from typing import Any, Final
 
@@ -33,18 +33,19 @@ def figures(
     """Everything that was measured, under the names that the bars go by; the worse layout where there is one figure."""
     return {
         "rows_per_s": {layout: _rates(results, layout) for layout in LAYOUTS},
+        "runs_per_layout": _runs(results),
         "pipeline_vs_single": _rate(results, KEY_ORDER, SINGLE),
         "pipeline_vs_cte_loop": min(_rate(results, layout, CTE) for layout in LAYOUTS),
         "lived_in_vs_single": _rate(results, LIVED_IN, SINGLE),
         "last_vs_first_batch": round(max(steady.values()), 3),
         "wal_per_row_vs_single": max(_wal(results, layout) for layout in LAYOUTS),
         "batch_p99_ms": max(_batch_p99(results, layout) for layout in LAYOUTS),
-        "live_p99_vs_idle": round(live.ratio, 3) if live else None,
+        "live_p99_vs_idle": round(live.ratio, 3) if live and live.ratio else None,
         "dispatch_us_per_row": round(median(_dispatch(each.timed) for each in results if each.label == PIPELINE), 3),
         "args_bytes_max": sizes[0],
         "message_bytes_max": sizes[1],
         "by_layout": {layout: _by_layout(results, layout, steady[layout]) for layout in LAYOUTS},
-        "live": {name: round(value, 2) for name, value in asdict(live).items()} if live else None,
+        "live": live.told() if live else None,
     }
 
 
@@ -66,6 +67,11 @@ def _rates(results: list[Result], layout: str) -> dict[str, int]:
     labels = dict.fromkeys(each.label for each in results)
     found = {label: values(results, layout, label).values() for label in labels}
     return {label: round(median(each.rate for each in of)) for label, of in found.items() if of}
+
+
+def _runs(results: list[Result]) -> dict[str, int]:
+    """How often each contender ran on each layout."""
+    return dict(Counter(each.label for each in results if each.layout == KEY_ORDER))
 
 
 def _rate(results: list[Result], layout: str, to: str, of: str = PIPELINE) -> float:
@@ -101,14 +107,15 @@ def show(found: Mapping[str, Any], conditions: str) -> None:
     """A table of rates and one of figures against their bars."""
     console = Console(width=110, highlight=False)
     console.print(conditions)
-    console.print(_rates_table(found["rows_per_s"]))
+    console.print(_rates_table(found["rows_per_s"], found["runs_per_layout"]))
     console.print(_bars_table(found))
 
 
-def _rates_table(rates: Mapping[str, Mapping[str, int]]) -> Table:
-    table = Table("contender", *(f"rows/s, {layout}" for layout in rates), title="medians over the rounds")
+def _rates_table(rates: Mapping[str, Mapping[str, int]], runs: Mapping[str, int]) -> Table:
+    table = Table("contender", "runs", *(f"rows/s, {layout}" for layout in rates), title="medians over the runs")
     for label in dict.fromkeys(label for found in rates.values() for label in found):
-        table.add_row(label, *(f"{found[label]:,}" if label in found else "" for found in rates.values()))
+        shown = (f"{found[label]:,}" if label in found else "" for found in rates.values())
+        table.add_row(label, str(runs[label]), *shown)
     return table
 
 

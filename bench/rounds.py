@@ -24,11 +24,11 @@ Run = Callable[[House], tuple[float, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender, how it commits, and in every how many rounds it starts: what no ratio needs starts less often."""
+    """A contender and how it commits. What no bar asks about starts in the first round only: there are ten minutes."""
 
     name: str
     synchronous: bool
-    every: int
+    always: bool
 
     @property
     def label(self) -> str:
@@ -36,16 +36,16 @@ class Entry:
 
 
 ENTRIES: Final = (
-    Entry(SINGLE, synchronous=True, every=1),
-    Entry(CTE, synchronous=True, every=1),
-    Entry(PIPELINE, synchronous=True, every=1),
-    Entry(SINGLE, synchronous=False, every=2),
-    Entry(CTE, synchronous=False, every=2),
-    Entry(PIPELINE, synchronous=False, every=2),
-    Entry(IN, synchronous=True, every=4),
-    Entry(IDS, synchronous=True, every=4),
-    Entry(IN, synchronous=False, every=8),
-    Entry(IDS, synchronous=False, every=8),
+    Entry(SINGLE, synchronous=True, always=True),
+    Entry(CTE, synchronous=True, always=True),
+    Entry(PIPELINE, synchronous=True, always=True),
+    Entry(SINGLE, synchronous=False, always=False),
+    Entry(CTE, synchronous=False, always=False),
+    Entry(PIPELINE, synchronous=False, always=False),
+    Entry(IN, synchronous=True, always=False),
+    Entry(IDS, synchronous=True, always=False),
+    Entry(IN, synchronous=False, always=False),
+    Entry(IDS, synchronous=False, always=False),
 )
 
 
@@ -83,7 +83,7 @@ def _runs(purger: Worker, deleter: Worker) -> dict[str, Run]:
 
 def _turn(entries: Sequence[Entry], number: int) -> Iterator[Entry]:
     """Who starts in this round; another one first each time."""
-    found = [entry for entry in entries if number % entry.every == 0]
+    found = [entry for entry in entries if entry.always or not number]
     first = number % len(found)
     yield from found[first:]
     yield from found[:first]
