@@ -86,5 +86,12 @@ beat_schedule = {
     "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": crontab(minute="*/5"), "options": {"expires": 300}},
     # Lost messages, dead workers and valves that opened again are noticed within this.
     "tend-sweeps": {"task": "pushops.tend_sweeps", "schedule": 10.0, "options": {"expires": 10.0}},
+    # Messages that begin now, whose doorbell was lost, or that have come to their end.
+    "tend-messages": {"task": "pushops.tend_messages", "schedule": 5.0, "options": {"expires": 5.0}},
+    "make-partitions": {
+        "task": "pushops.make_partitions",
+        "schedule": crontab(minute=50),
+        "options": {"expires": 3600},
+    },
 }
 beat_max_loop_interval = 5

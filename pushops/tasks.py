@@ -12,6 +12,8 @@ import redis
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
+from pushops.delivery import fanning, partitions
+from pushops.delivery.fanning import FanOut
 from pushops.errors import BrokerError
 from pushops.events import Events
 from pushops.events.log import log_sink
@@ -134,6 +136,29 @@ def tend_sweeps() -> None:
 def resume_sweeps() -> None:
     """Give every open run another slot of its time budget."""
     service.tend(current_runtime(), SWEEPS, bell(current_runtime()), granting=True)
+
+
+@app.task(name="pushops.fan_out")
+def fan_out(message_id: str) -> None:
+    """Write a message's recipients into the ledger for about two seconds, and ring for the rest of them."""
+    rt = current_runtime()
+    ids = _parse_ids(rt, "fan_out", message_id)
+    if ids is not None and fanning.fan_out(rt, ids[0]).outcome is FanOut.MORE:
+        _publish(rt, fan_out, [message_id], timedelta())
+
+
+@app.task(name="pushops.tend_messages")
+def tend_messages() -> None:
+    """Find messages that begin now, whose doorbell was lost, or whose recipients all have an end."""
+    rt = current_runtime()
+    for message_id in fanning.due(rt, fanning.RUNG_AT_ONCE):
+        _publish(rt, fan_out, [str(message_id)], timedelta())
+
+
+@app.task(name="pushops.make_partitions")
+def make_partitions() -> None:
+    """Make the ledger's next weeks."""
+    partitions.make_ahead(current_runtime())
 
 
 def bell(rt: Runtime) -> Bell:

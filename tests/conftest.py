@@ -1,7 +1,9 @@
 """Servers, databases and settings that tests share. Nothing of the developer's machine reaches a test."""
 
+import atexit
 import itertools
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -32,6 +34,9 @@ def pytest_configure() -> None:
         del os.environ[name]
     os.environ["PUSHOPS_CONFIG"] = os.devnull
     os.environ["PUSHOPS_SANDBOX_DIR"] = str(servers.new_folder("no-sandbox"))
+    state = servers.new_folder("state")  # where payloads lie
+    os.environ["XDG_STATE_HOME"] = str(state)
+    atexit.register(shutil.rmtree, state, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

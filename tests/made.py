@@ -17,7 +17,7 @@ def make_settings(database_url: str, **changes: Any) -> Settings:
         "seal_keys": {"1": random_key()},
         "vapid_keys": {"test": random_key()},
         "vapid_key_id": "test",
-        "vapid_subject": "mailto:tests@example.org",
+        "vapid_subject": "mailto:tests@pushops.dev",
     }
     return load_settings(**keys | changes)
 

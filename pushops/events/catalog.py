@@ -46,6 +46,17 @@ CATALOG: Final[dict[str, EventKind]] = {
     "sweep.snapshot": _kind(
         "warning", "age transactions owner", "an old snapshot keeps vacuum from removing what was deleted"
     ),
+    "message.sent": _kind("info", "message state bytes urgency", "a message was made; its recipients follow"),
+    "message.refused": _kind("info", "reasons", "pre-flight refused a message: nothing was written"),
+    "message.fanned_out": _kind("info", "message outcome rows" + _SPAN, "recipients were written into the ledger"),
+    "message.held": _kind("warning", "message valve reason", "a valve keeps a message from fanning out"),
+    "message.ended": _kind("info", "message reason rows", "recipients that nobody sends to any more were ended"),
+    "message.closed": _kind("info", "message recipients", "every recipient of a message has an end"),
+    "message.cancelled": _kind("warning", "message campaign actor", "somebody cancelled a message"),
+    "message.unknown_id": _kind("warning", "task reason", "a task named a message that is malformed or unknown"),
+    "ledger.partition": _kind(
+        "info", "partition did error", "a week of the ledger was made, kept, detached or dropped, or will be tried again"
+    ),
     "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
 }
 
