@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     if child:
         write_private(folder / PID_FILE, f"{child}\n")
         return 0
-    _detach(folder / "server.log")
+    _detach(folder / "server.log", listening, control)
     serve(folder, config, listening, control)
     return 0
 
@@ -38,8 +38,12 @@ def _take(port: int) -> socket.socket:
     return bind(0)
 
 
-def _detach(log: Path) -> None:
+def _detach(log: Path, *kept: socket.socket) -> None:
+    """Leave the session, and every descriptor of the parent's: one may be a lock."""
     os.setsid()
+    lowest, highest = sorted(each.fileno() for each in kept)
+    for begin, end in ((3, lowest), (lowest + 1, highest), (highest + 1, 4096)):
+        os.closerange(begin, end)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
