@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pushops.delivery import payloads, rendering
 from pushops.delivery.answer import Answer, Fault
-from pushops.delivery.payloads import PayloadMissingError
+from pushops.delivery.errors import PayloadMissingError
 from pushops.delivery.rendering import Recipient, RenderFault
 from pushops.delivery.store import ledger
 from pushops.delivery.store.ledger import Claimed

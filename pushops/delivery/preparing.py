@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pushops.delivery.answer import Answer, Fault
-from pushops.delivery.encryption import BadKeysError, encrypt
+from pushops.delivery.encryption import BadKeysError, PayloadTooLargeError, encrypt
 from pushops.delivery.store.ledger import Claimed
 from pushops.delivery.transport import Request
-from pushops.delivery.vapid import Tokens, UnknownVapidKeyError
+from pushops.delivery.vapid import Tokens, UnknownVapidKeyError, VapidSigningError
 from pushops.subscriptions.keychain import AUTH, Keychain
 from pushops.subscriptions.sealing import TamperedSealError, UnknownSealKeyError
 
@@ -49,7 +49,9 @@ def prepare(chain: Keychain, tokens: Tokens, out: Outgoing) -> Request[Outgoing]
         return Answer(None, Fault.TAMPERED)
     except BadKeysError:
         return Answer(None, Fault.BAD_KEYS)
-    except UnknownVapidKeyError:
+    except PayloadTooLargeError:  # pre-flight saw to the message's own: this one was rendered
+        return Answer(None, Fault.RENDER)
+    except (UnknownVapidKeyError, VapidSigningError):
         return Answer(None, Fault.VAPID)
     return Request(row.endpoint, host, _headers(row, token, now), body, out)
 

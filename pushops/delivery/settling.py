@@ -14,7 +14,7 @@ from pushops.delivery import guard, observing, retry
 from pushops.delivery.answer import Answer, Fault
 from pushops.delivery.classify import Lifecycle, Outcome, Retry, Table, Verdict, classify, learn, snippet
 from pushops.delivery.observing import Kind, Observation, Observed
-from pushops.delivery.preparing import host_of
+from pushops.delivery.preparing import Outgoing, host_of
 from pushops.delivery.retry import Again, Ended, Facts
 from pushops.delivery.store import lanes, ledger
 from pushops.delivery.store.ledger import Claimed
@@ -31,12 +31,13 @@ TURN_BACK: Final = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One row's answer, judged. ``started_at`` is the database's time at which its claim was made."""
+    """One row's answer, judged. ``started_at``: the database's time of its claim; ``payload_bytes``: of plaintext."""
 
     row: Claimed
     answer: Answer
     verdict: Verdict
     started_at: datetime
+    payload_bytes: int
     probe: bool = False
 
 
@@ -50,9 +51,9 @@ class Settled:
     to_resign: frozenset[tuple[str, str]]
 
 
-def judge(table: Table, row: Claimed, answer: Answer, started_at: datetime, *, probe: bool = False) -> Attempt:
-    verdict = classify(answer, row.push_service, table, host=host_of(row.endpoint))
-    return Attempt(row, answer, verdict, started_at, probe)
+def judge(table: Table, out: Outgoing, answer: Answer) -> Attempt:
+    verdict = classify(answer, out.row.push_service, table, host=host_of(out.row.endpoint))
+    return Attempt(out.row, answer, verdict, out.at, len(out.payload), out.probe)
 
 
 def settle(rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]) -> Settled:
@@ -123,7 +124,8 @@ def _accepted(tx: Tx, token: UUID, attempts: Sequence[Attempt]) -> set[tuple[UUI
     done = [a for a in attempts if a.verdict.outcome is Outcome.ACCEPTED]
     if not done:
         return set()
-    ttls = [learn(a.answer, a.verdict, len(a.row.endpoint_hash)).granted_ttl for a in done]
+    learnt = [learn(a.answer, a.verdict, a.payload_bytes, a.row.ttl) for a in done]
+    ttls = [one.granted_ttl if one.clamped else None for one in learnt]
     return ledger.settle_accepted(tx, token, [a.row for a in done], [a.answer.status for a in done], ttls)
 
 
@@ -245,7 +247,7 @@ def _evidence(attempt: Attempt) -> Evidence:
         message_id=row.message_id,
         lane_id=row.lane_id,
         code=attempt.verdict.code,
-        max_payload=learn(attempt.answer, attempt.verdict, 0).max_payload,
+        max_payload=learn(attempt.answer, attempt.verdict, attempt.payload_bytes).max_payload,
     )
 
 

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 from pushops.delivery import claiming, holds, loading, settling
 from pushops.delivery.answer import Answer
-from pushops.delivery.classify import Table, load_table
+from pushops.delivery.classify import Table, table_of
 from pushops.delivery.preparing import Outgoing, host_of, prepare
 from pushops.delivery.settling import Attempt
 from pushops.delivery.store import lanes as lanes_store
@@ -24,10 +24,12 @@ from pushops.delivery.store.ledger import Claimed
 from pushops.delivery.transport import Request, Transport, transport_rules
 from pushops.delivery.vapid import Tokens
 from pushops.errors import TransientDatabaseError
+from pushops.delivery.errors import PayloadStoreError
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import Keychain, keychain
 from pushops.sweeps import store as sweeps_store
 from pushops.sweeps import valves
+from pushops.sweeps.sql import PLAN_INDEX
 from pushops.sweeps.valves import Reading
 
 NAME: Final = "send-due"
@@ -60,7 +62,7 @@ def open_tools(rt: Runtime) -> Tools:
     """Raises SettingsError. Make it in the process that uses it, and close it."""
     chain = keychain(rt.settings)
     tokens = Tokens(chain.vapid, rt.settings.vapid_subject or "")
-    table = load_table(rt.settings.classification)
+    table = table_of(rt.settings)
     return Tools(chain, tokens, table, Transport(transport_rules(rt.settings), chain.rules))
 
 
@@ -191,14 +193,23 @@ class Shift:
             self._on_full()
             self._on_full = None
         known = {lane.lane_id: lane for lane in lanes}
-        loaded = loading.load(self._rt, self._token, self._in_lane(taken.rows, known))
-        for row, payload in loaded:
+        for row, payload in self._loaded(self._in_lane(taken.rows, known)):
             out = Outgoing(row, payload if isinstance(payload, bytes) else b"", taken.at, since, taken.probe)
             if isinstance(payload, Answer):
                 self._answered(service, out, payload)
             else:
                 service.waiting.append(out)
         return bool(taken.rows) or taken.more
+
+    def _loaded(self, rows: Sequence[Claimed]) -> list[loading.Loaded]:
+        """The rows with their payloads; given back, and the shift ended, where the object store is away."""
+        try:
+            return list(loading.load(self._rt, self._token, rows))
+        except PayloadStoreError as error:
+            self._rt.events.emit("send.store_failed", error=str(error))
+            self._give_back_rows(rows)
+            self._until = 0.0
+            return []
 
     def _signable(self, lanes: Sequence[Lane]) -> list[Lane]:
         """Lanes whose key we hold. The others are held for it, and let go when the key is back."""
@@ -223,7 +234,7 @@ class Shift:
     def _answered(self, service: _Service, out: Outgoing, answer: Answer) -> None:
         if not service.answers:
             service.answered_at = time.monotonic()
-        service.answers.append(settling.judge(self._tools.table, out.row, answer, out.at, probe=out.probe))
+        service.answers.append(settling.judge(self._tools.table, out, answer))
 
     def _settle(self, *, least: int) -> None:
         """Settle what has waited long enough, or is enough for a transaction of its own."""
@@ -250,9 +261,12 @@ class Shift:
                 return
 
     def _give_back(self, outs: Sequence[Outgoing]) -> None:
-        if outs:
-            with self._rt.db.transaction() as tx:
-                ledger.release(tx, self._token, [out.row for out in outs])
+        self._give_back_rows([out.row for out in outs])
+
+    def _give_back_rows(self, rows: Sequence[Claimed]) -> None:
+        if rows:
+            with self._rt.db.transaction(planner=PLAN_INDEX) as tx:
+                ledger.release(tx, self._token, rows)
 
 
 def _belongs(row: Claimed, lane: Lane) -> bool:
