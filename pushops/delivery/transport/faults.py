@@ -11,9 +11,6 @@ import pycurl
 from pushops.delivery.answer import Fault
 
 # libcurl's numbers that pycurl has no name for (curl/curl.h).
-HTTP2_STREAM: Final = 92
-_QUIC_CONNECT_ERROR: Final = 96
-_PROXY: Final = 97
 _SSL_CLIENTCERT: Final = 98
 _TOO_LARGE: Final = 100
 _ECH_REQUIRED: Final = 101
@@ -22,7 +19,7 @@ _ECH_REQUIRED: Final = 101
 BAD_RESPONSE: Final = frozenset(
     {
         pycurl.E_UNSUPPORTED_PROTOCOL,  # HTTP/0.9: no status line at all
-        pycurl.E_WEIRD_SERVER_REPLY if hasattr(pycurl, "E_WEIRD_SERVER_REPLY") else pycurl.E_FTP_WEIRD_SERVER_REPLY,
+        pycurl.E_FTP_WEIRD_SERVER_REPLY,  # of HTTP's too: the number kept its first name
         pycurl.E_WRITE_ERROR,  # more headers than we read on for
         pycurl.E_BAD_CONTENT_ENCODING,
         pycurl.E_FILESIZE_EXCEEDED,
@@ -53,17 +50,22 @@ DNS: Final = frozenset({pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_
 # The text of an endpoint that passed our parser and not libcurl's.
 ADDRESS: Final = frozenset({pycurl.E_URL_MALFORMAT})
 
-# How libcurl says that a stream was refused, by RST_STREAM or by a GOAWAY below its number.
-_REFUSED: Final = "refused by server"
+# What libcurl has to say where it would send a second time, may not, and knows of no error: on HTTP/2 the peer refused
+# the stream by RST_STREAM or by a GOAWAY below its number (each other end has a text or another code, and is tested);
+# on HTTP/1.1 it may just have closed politely after taking the body.
+_NOT_REWOUND: Final = (pycurl.E_SEND_FAIL_REWIND, "necessary data rewind was not possible")
 # How it says that the peer hung up while TLS was being agreed: a network's failure, not a certificate's.
 _HUNG_UP: Final = ("Connection reset", "SSL_ERROR_SYSCALL", "unexpected eof", "Broken pipe", "timed out", "timeout")
 _RESOLVING: Final = "Resolving timed out"
 
 
-def fault_of(code: int, message: str, *, began: bool) -> Fault:
-    """The fault for libcurl's code and text. ``began``: libcurl took a byte of the body. Total over all numbers."""
+def fault_of(code: int, message: str, *, began: bool, multiplexed: bool = False) -> Fault:
+    """The fault for libcurl's code and text. Total over all numbers.
+
+    ``began``: libcurl took a byte of the body. ``multiplexed``: the connection is known to have spoken HTTP/2.
+    """
     if began:
-        return _after(code, message)
+        return _after(code, message, multiplexed=multiplexed)
     if code in DNS or message.startswith(_RESOLVING):
         return Fault.DNS
     if code in ADDRESS:
@@ -73,7 +75,7 @@ def fault_of(code: int, message: str, *, began: bool) -> Fault:
     return Fault.CONNECT
 
 
-def _after(code: int, message: str) -> Fault:
-    if _REFUSED in message:
+def _after(code: int, message: str, *, multiplexed: bool) -> Fault:
+    if multiplexed and (code, message) == _NOT_REWOUND:
         return Fault.CONNECT
     return Fault.BAD_RESPONSE if code in BAD_RESPONSE else Fault.AMBIGUOUS

@@ -10,14 +10,12 @@ COUNT_MAX: Final = 64
 def parse_headers(lines: Iterable[bytes]) -> dict[str, str]:
     """Small headers by lower-case name, repeats joined with ", ". Total: a line without a colon is left out."""
     found: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(b":")
+    for line in b"".join(lines).decode("latin-1").split("\n"):  # once for all: this runs for every message
+        name, colon, value = line.partition(":")
         if colon and len(value) <= VALUE_MAX and len(found) < COUNT_MAX:
-            _add(found, name.strip().lower().decode("latin-1"), value.strip().decode("latin-1"))
+            name, value = name.strip().lower(), value.strip()
+            if name not in found:
+                found[name] = value
+            elif len(found[name]) + len(value) < VALUE_MAX:
+                found[name] += f", {value}"
     return found
-
-
-def _add(found: dict[str, str], name: str, value: str) -> None:
-    joined = f"{found[name]}, {value}" if name in found else value
-    if len(joined) <= VALUE_MAX:
-        found[name] = joined

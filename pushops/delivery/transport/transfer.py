@@ -14,6 +14,7 @@ from pushops.delivery.transport.rules import TransportRules
 
 BODY_READ_MAX: Final = 64 * 1024  # beyond it the connection is given up; the status counts
 HEADERS_MAX: Final = 32 * 1024
+_EMPTY_LINE: Final = 2  # CR and LF
 _ABORT: Final = -1
 _VERSIONS: Final = {1: "1.0", 2: "1.1", 3: "2"}
 _FINAL: Final = range(200, 600)
@@ -46,9 +47,9 @@ class Transfer:
         self.curl.setopt(pycurl.HTTPHEADER, _header_lines(request))
         self.curl.setopt(pycurl.POSTFIELDSIZE, len(request.body))
 
-    def finish(self, code: int, message: str) -> Answer:
-        """What came of it, from libcurl's code (0 where it is content) and text."""
-        answer = self._answer(code, message)
+    def finish(self, code: int, message: str, *, multiplexed: bool) -> Answer:
+        """What came of it, from libcurl's code (0 where it is content) and text; ``multiplexed`` as in ``fault_of``."""
+        answer = self._answer(code, message, multiplexed)
         self.request = None
         return answer
 
@@ -64,26 +65,26 @@ class Transfer:
         self._body_bytes = 0
         self._refused_address = False
 
-    def _answer(self, code: int, message: str) -> Answer:
+    def _answer(self, code: int, message: str, multiplexed: bool) -> Answer:
         status = self.curl.getinfo(pycurl.RESPONSE_CODE)
         fault = None
         if status not in _FINAL or not (code == _OK or self._headers_complete):
-            status, fault = None, self._fault(code, message)
+            status, fault = None, self._fault(code, message, multiplexed)
         return Answer(
             status,
             fault,
             parse_headers(self._lines),
             bytes(self._body),
             max(0.0, self.curl.getinfo(pycurl.TOTAL_TIME) - self.curl.getinfo(pycurl.PRETRANSFER_TIME)),
-            _VERSIONS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "") if self._lines else "",
+            _VERSIONS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "") if status is not None else "",
         )
 
-    def _fault(self, code: int, message: str) -> Fault:
+    def _fault(self, code: int, message: str, multiplexed: bool) -> Fault:
         if code == _OK:
             return Fault.BAD_RESPONSE
         if self._refused_address and not self._sent:
             return Fault.ADDRESS
-        return fault_of(code, message, began=self._sent > 0)
+        return fault_of(code, message, began=self._sent > 0, multiplexed=multiplexed)
 
     def _read(self, size: int) -> bytes:
         assert self.request is not None  # noqa: S101  (libcurl reads between begin and finish)
@@ -95,14 +96,13 @@ class Transfer:
         self._header_bytes += len(line)
         if self._header_bytes > HEADERS_MAX:
             return _ABORT
-        if line.startswith(b"HTTP/"):  # of a 1xx or a proxy's first, then of the answer
+        if line[:5] == b"HTTP/":  # of a 1xx or a proxy's first, then of the answer
             self._lines.clear()
             self._headers_complete = False
-        elif line in {b"\r\n", b"\n"}:
+        elif len(line) <= _EMPTY_LINE:
             self._headers_complete = True
-        elif self._headers_complete:  # a trailer
-            return None
-        self._lines.append(line)
+        elif not self._headers_complete:  # and no trailer
+            self._lines.append(line)
         return None
 
     def _write(self, chunk: bytes) -> int | None:

@@ -116,9 +116,12 @@ class Transport:
         transfer = self._out[curl]
         request = transfer.request
         assert request is not None  # noqa: S101  (it was begun)
-        answer = transfer.finish(code, message)
+        port = curl.getinfo(pycurl.LOCAL_PORT)
+        answer = transfer.finish(code, message, multiplexed=self._origins.spoke_h2(request.host, port))
+        if answer.http_version:
+            self._origins.learn(request.host, port, multiplexes=answer.http_version == _H2)
+        self._origins.done(request.host)
         self._release(transfer)
-        self._origins.done(request.host, multiplexes=answer.http_version == _H2)
         return request, answer
 
     def _release(self, transfer: Transfer) -> None:
