@@ -77,10 +77,10 @@ class Http1(Talk):
         match event:
             case h11.Request():
                 self._begin(event)
-            case h11.Data() if self._exchange is not None:
+            case h11.Data() if self._exchange is not None and not self._exchange.struck:
                 self._exchange.request.body += event.data
                 self.read_some(ONLY, self._exchange)
-            case h11.EndOfMessage() if self._exchange is not None:
+            case h11.EndOfMessage() if self._exchange is not None and not self._exchange.struck:
                 self.read_all(ONLY, self._exchange)
             case _:
                 pass

@@ -104,12 +104,12 @@ class Http2(Talk):
             case h2.events.DataReceived():
                 self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 exchange = self._exchanges.get(event.stream_id)
-                if exchange is not None:
+                if exchange is not None and not exchange.struck:
                     exchange.request.body += event.data
                     self.read_some(event.stream_id, exchange)
             case h2.events.StreamEnded():
                 exchange = self._exchanges.get(event.stream_id)
-                if exchange is not None:
+                if exchange is not None and not exchange.struck:
                     self.read_all(event.stream_id, exchange)
             case h2.events.StreamReset():
                 self._closed(event.stream_id)

@@ -38,13 +38,14 @@ class Request:
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and what is planned for it."""
+    """A request and what is planned for it. ``struck``: a fault came before its end, and the rest is not looked at."""
 
     request: Request
     vendor: Vendor | None
     subscriber: Subscriber | None
     script: Script | None = None
     told: Answer | None = None
+    struck: bool = False
 
     @property
     def serial(self) -> int:

@@ -93,6 +93,7 @@ class Talk(ABC):
     def _strike_at(self, at: At, stream: int, exchange: Exchange) -> None:
         script = exchange.script
         if script is not None and script.fault is not None and script.at is at:
+            exchange.struck = True
             self._strike(script.fault, stream, exchange, Answer(200))
 
     def _end(self, stream: int, exchange: Exchange, answer: Answer) -> None:
