@@ -17,7 +17,6 @@ from pushops.sandbox.keys import read_or_make_keys
 from pushops.sandbox.postgres import PostgresServer
 from pushops.sandbox.push import PushService
 from pushops.sandbox.valkey import ValkeyServer
-from pushops.settings import Settings
 
 DATABASE: Final = "pushops"
 FOLDER_VARIABLE: Final = "PUSHOPS_SANDBOX_DIR"
@@ -38,9 +37,8 @@ class SandboxInfo:
 
     def settings(self) -> dict[str, Any]:
         """The settings that lead here, by field name."""
-        found = {"database_url": self.database_url, "broker_url": self.broker_url}
-        sending = {"ca_file": str(self.ca_file), "connect_to": dict(self.connect_to)}
-        return {**found, **{name: value for name, value in sending.items() if name in Settings.model_fields}}
+        urls = {"database_url": self.database_url, "broker_url": self.broker_url}
+        return {**urls, "ca_file": str(self.ca_file), "connect_to": dict(self.connect_to)}
 
 
 @dataclass(frozen=True)
