@@ -7,7 +7,7 @@ from typing import Final
 LONGEST: Final = timedelta(days=3650)  # whatever is longer is as long; callers clamp to much less
 SANE_SKEW: Final = timedelta(days=2)  # a Date header further off is a broken clock, not a cached answer
 
-_SECONDS: Final = re.compile(r"([+-]?)0*([0-9]{1,4000})(?:\.([0-9]{1,20}))?", re.ASCII)
+_SECONDS: Final = re.compile(r"([+-]?)0*([0-9]+)(?:\.([0-9]+))?", re.ASCII)
 _TIME: Final = r"(?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2})"
 # IMF-fixdate and the obsolete RFC 850 form differ in their dashes and their years; asctime has an order of its own.
 _DATES: Final = (

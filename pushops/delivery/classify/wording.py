@@ -107,7 +107,7 @@ def wants(row: Row) -> str:
 def _pattern(pattern: HeaderPattern) -> str:
     if pattern.value is None:
         return pattern.name
-    return f"{pattern.name} {'=' if pattern.whole else ':'} {pattern.value}"
+    return f"{pattern.name}{' =' if pattern.whole else ':'} {pattern.value}"
 
 
 def services(row: Row) -> str:
@@ -178,7 +178,7 @@ longer wins. Every status and every fault has a row that asks for nothing more. 
 `header` is a name, `name: contained` or `name = whole value`; with several of errno, reason, header and text all must
 fit. `known` lists reasons that change nothing. `wait` is a duration, `most` a number of retries. Unknown words, rows
 that tie for the same answer, gaps, and outcomes whose effects do not go together (a 404 that becomes a letter, an
-outage that revokes) are refused when the table is loaded, all at once.
+outage that revokes) are refused when the table is loaded, all at once. A process reads the file once.
 
 Waits: `PUSHOPS_RETRY_BASE`, doubled up to `PUSHOPS_RETRY_CAP`, `PUSHOPS_RETRY_ATTEMPTS` in all, with jitter. A
 Retry-After is the least to wait, in seconds or as a date (compared with the answer's Date), from 10 s, or the base if
