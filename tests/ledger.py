@@ -31,7 +31,7 @@ def message(pg: Conn, **columns: str) -> UUID:
     """A message that has begun to fan out; columns are SQL expressions."""
     values = {"ttl": "86400", "first_dispatched_at": "now()", "expires_at": "now() + interval '1 day'"} | columns
     made = pg.execute(
-        f"INSERT INTO pushops.push_message ({', '.join(values)}) VALUES ({', '.join(values.values())})"  # noqa: S608
+        f"INSERT INTO pushops.push_message ({', '.join(values)}) VALUES ({', '.join(values.values())})"
         " RETURNING message_id"
     ).fetchone()
     assert made is not None
@@ -42,7 +42,7 @@ def queue(pg: Conn, message_id: UUID, ids: Sequence[UUID], lane_id: int, **colum
     """Ledger rows of a message for subscriptions, due now; columns are SQL expressions."""
     values = {"priority": "1", "next_attempt_at": "now()", "expires_at": "now() + interval '1 day'"} | columns
     pg.execute(
-        f"INSERT INTO pushops.push_dispatch (message_id, endpoint_hash, subscription_id, user_id, owner_no, lane_id,"  # noqa: S608
+        f"INSERT INTO pushops.push_dispatch (message_id, endpoint_hash, subscription_id, user_id, owner_no, lane_id,"
         f" {', '.join(values)}) SELECT %s, endpoint_hash, id, user_id, owner_no, %s, {', '.join(values.values())}"
         " FROM pushops.push_subscription WHERE id = ANY (%s)",
         [message_id, lane_id, list(ids)],

@@ -1,4 +1,4 @@
-"""Taking rows that are due: within the push services' rates, never from a lane that is held, a probe at a time there."""
+"""Taking rows that are due, within the push services' rates; from lanes that are held only a probe at a time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ FOR_EVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Taken:
-    """What a claim brought, and when by the database's clock. ``more``: the limit was reached, or what was picked had ended, so that more may be due."""
+    """What a claim brought, and when by the database's clock.
+
+    ``more``: the limit was reached, or what was picked had ended, so that more may be due.
+    """
 
     rows: list[Claimed]
     at: datetime = FOR_EVER
@@ -51,7 +54,7 @@ def _take(rt: Runtime, service: str, lanes: Sequence[int], *, token: UUID, lease
 
 
 def _take_probe(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease: timedelta) -> Taken:
-    """One row of a lane that is held, or of a push service that is unhealthy; whoever moves the probe's clock has it."""
+    """One row of a lane that is held or a push service that is unhealthy, for whoever moves the probe's clock."""
     for lane in lanes:
         if not (lane.held or lane.waits) or not (lane.probe_due if lane.held else lane.provider_probe_due):
             continue

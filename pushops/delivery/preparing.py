@@ -11,6 +11,7 @@ from pushops.delivery.encryption import BadKeysError, PayloadTooLargeError, encr
 from pushops.delivery.store.ledger import Claimed
 from pushops.delivery.transport import Request
 from pushops.delivery.vapid import Tokens, UnknownVapidKeyError, VapidSigningError
+from pushops.errors import PushopsError
 from pushops.subscriptions.keychain import AUTH, Keychain
 from pushops.subscriptions.sealing import TamperedSealError, UnknownSealKeyError
 
@@ -38,22 +39,25 @@ def prepare(chain: Keychain, tokens: Tokens, out: Outgoing) -> Request[Outgoing]
     now = out.at + timedelta(seconds=time.monotonic() - out.since)
     if row.max_payload is not None and len(out.payload) > row.max_payload:
         return Answer(None, Fault.DEVICE_LIMIT)
+    host = host_of(row.endpoint)
     try:
         auth = chain.ring.open(AUTH, row.endpoint_hash, row.auth_key_version, row.auth_sealed)
         body = encrypt(row.p256dh, auth, out.payload)
-        host = host_of(row.endpoint)
         token = tokens.header(row.vapid_key_id or "", f"https://{host}", now)
-    except UnknownSealKeyError:
-        return Answer(None, Fault.NO_DATA_KEY)
-    except TamperedSealError:
-        return Answer(None, Fault.TAMPERED)
-    except BadKeysError:
-        return Answer(None, Fault.BAD_KEYS)
-    except PayloadTooLargeError:  # pre-flight saw to the message's own: this one was rendered
-        return Answer(None, Fault.RENDER)
-    except (UnknownVapidKeyError, VapidSigningError):
-        return Answer(None, Fault.VAPID)
+    except tuple(_FAULTS) as error:
+        return Answer(None, _FAULTS[type(error)])
     return Request(row.endpoint, host, _headers(row, token, now), body, out)
+
+
+# A payload that is too large was rendered: pre-flight saw to the message's own.
+_FAULTS: Final[Mapping[type[PushopsError], Fault]] = {
+    UnknownSealKeyError: Fault.NO_DATA_KEY,
+    TamperedSealError: Fault.TAMPERED,
+    BadKeysError: Fault.BAD_KEYS,
+    PayloadTooLargeError: Fault.RENDER,
+    UnknownVapidKeyError: Fault.VAPID,
+    VapidSigningError: Fault.VAPID,
+}
 
 
 def host_of(endpoint: str) -> str:

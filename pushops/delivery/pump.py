@@ -37,9 +37,7 @@ class Pumped:
     reading: Reading | None = None
 
 
-def pump(
-    rt: Runtime, tools: Tools, *, length: timedelta = SHIFT, on_full: Callable[[], None] | None = None
-) -> Pumped:
+def pump(rt: Runtime, tools: Tools, *, length: timedelta = SHIFT, on_full: Callable[[], None] | None = None) -> Pumped:
     """Send what is due for up to ``length`` and settle all of it. ``on_full`` is called once if there is work for two.
 
     Raises SettingsError, and children of DatabaseError where the database stays away: what was claimed then is

@@ -1,5 +1,6 @@
 """What came of a batch of attempts, written down in one transaction per push service: health first, then evidence and
-ledger, so that no answer is believed that the guard would have doubted."""
+ledger, so that no answer is believed that the guard would have doubted.
+"""
 
 import json
 import random
@@ -44,7 +45,8 @@ class Attempt:
 @dataclass(frozen=True)
 class Settled:
     """How many attempts ended how; ``lost``: rows that were no longer ours; ``to_resign``: origins and key ids whose
-    tokens were refused."""
+    tokens were refused.
+    """
 
     outcomes: Mapping[str, int]
     lost: int
@@ -73,9 +75,7 @@ def settle(rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]) 
     return settled
 
 
-def _settle(
-    tx: Tx, rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]
-) -> tuple[Observed, Settled]:
+def _settle(tx: Tx, rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]) -> tuple[Observed, Settled]:
     probe = any(attempt.probe for attempt in attempts)
     observed = observing.observe(tx, rt.settings, service, [_observation(a) for a in attempts], probe=probe)
     blocked = _mismatches(tx, rt, service, attempts, observed)
@@ -114,9 +114,7 @@ def _mismatches(
     if not found:
         return set()
     outcomes = apply_batch(tx, rt.settings, service, [_evidence(a) for a in found], observed.guard_id)
-    return {
-        _key(a.row) for a, outcome in zip(found, outcomes, strict=True) if outcome is EvidenceOutcome.BLOCKED
-    }
+    return {_key(a.row) for a, outcome in zip(found, outcomes, strict=True) if outcome is EvidenceOutcome.BLOCKED}
 
 
 def _accepted(tx: Tx, token: UUID, attempts: Sequence[Attempt]) -> set[tuple[UUID, bytes]]:
@@ -169,9 +167,7 @@ def _row(tx: Tx, rt: Runtime, attempt: Attempt, observed: Observed, *, blocked: 
             return common | {"outcome": None, "spends": spends, "wait": why, "next_attempt_at": at.isoformat()}
 
 
-def _decide(
-    tx: Tx, rt: Runtime, attempt: Attempt, observed: Observed, *, repeats: int, blocked: bool
-) -> Ended | Again:
+def _decide(tx: Tx, rt: Runtime, attempt: Attempt, observed: Observed, *, repeats: int, blocked: bool) -> Ended | Again:
     row = attempt.row
     if blocked:
         return Ended("key_mismatch", attempt.verdict.code)

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 from pushops.delivery import claiming, holds, loading, settling
 from pushops.delivery.answer import Answer
 from pushops.delivery.classify import Table, table_of
+from pushops.delivery.errors import PayloadStoreError
 from pushops.delivery.preparing import Outgoing, host_of, prepare
 from pushops.delivery.settling import Attempt
 from pushops.delivery.store import lanes as lanes_store
@@ -24,7 +25,6 @@ from pushops.delivery.store.ledger import Claimed
 from pushops.delivery.transport import Request, Transport, transport_rules
 from pushops.delivery.vapid import Tokens
 from pushops.errors import TransientDatabaseError
-from pushops.delivery.errors import PayloadStoreError
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import Keychain, keychain
 from pushops.sweeps import store as sweeps_store

@@ -55,9 +55,7 @@ def test_the_urgent_goes_first_and_what_is_not_due_not_at_all(runtime: Runtime, 
         ),
     }.values(),
 )
-def test_what_may_not_be_sent_any_more_ends_on_the_way(
-    runtime: Runtime, pg: Conn, change: str, outcome: str
-) -> None:
+def test_what_may_not_be_sent_any_more_ends_on_the_way(runtime: Runtime, pg: Conn, change: str, outcome: str) -> None:
     lane, message = made.lane(pg), made.message(pg)
     made.queue(pg, message, add_live(pg, 1, user_id="'one'"), lane)
     pg.execute(f"UPDATE pushops.push_subscription SET {change}")

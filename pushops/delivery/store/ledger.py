@@ -14,7 +14,8 @@ from pushops.delivery.store.lanes import OLDEST
 _FATE: Final[LiteralString] = """
   CASE WHEN m.message_id IS NULL THEN 'message_gone'
        WHEN m.cancelled_at IS NOT NULL THEN 'cancelled'
-       WHEN p.expires_at <= clock_timestamp() THEN CASE WHEN p.wait IN ('throttled', 'held') THEN p.wait ELSE 'expired' END
+       WHEN p.expires_at <= clock_timestamp()
+       THEN CASE WHEN p.wait IN ('throttled', 'held') THEN p.wait ELSE 'expired' END
        WHEN s.id IS NULL OR s.deleted_at IS NOT NULL THEN 'subscription_gone'
        WHEN s.owner_no <> p.owner_no THEN 'owner_changed'
        WHEN s.send_block IS NOT NULL THEN s.send_block
@@ -151,7 +152,8 @@ DELETE FROM {schema}.push_throttle WHERE endpoint_hash IN (
 # A hold or an outage was found: what it cost in the last minutes was not the rows' own fault.
 GIVE_BACK: Final[LiteralString] = """
 UPDATE {schema}.push_dispatch AS d
-   SET attempts = greatest(attempts - suspect, 0), suspect = 0, wait = 'held', next_attempt_at = least(next_attempt_at, now())
+   SET attempts = greatest(attempts - suspect, 0), suspect = 0, wait = 'held',
+       next_attempt_at = least(next_attempt_at, now())
  WHERE lane_id = ANY (%(lanes)s::integer[]) AND state = 'due' AND suspect > 0
    AND last_attempt_at > now() - %(window)s::interval"""
 
@@ -189,7 +191,7 @@ RETURNING d.message_id, d.lane_id, d.outcome, d.wait"""
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A row to send, with all that it takes. ``wait`` is what it waited for last; ``picked`` counts what was looked at."""
+    """A row to send, with all that it takes. ``wait``: for what, last; ``picked``: how many rows were looked at."""
 
     message_id: UUID
     endpoint_hash: bytes
