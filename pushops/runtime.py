@@ -52,6 +52,8 @@ def settings_or_sandbox() -> Settings:
         return found
     _say_sandbox(info.folder)
     keys: dict[str, Any] = {} if any(getattr(found, name) for name in KEYS) else sandbox.keys()
+    if found.vapid_subject is not None:
+        keys.pop("vapid_subject", None)
     return load_settings(**info.settings(), **keys)
 
 

@@ -100,7 +100,15 @@ DNS_MEANING: Final = "names do not resolve: staged in the sender, with PUSHOPS_C
 
 def scripts_of(name: str) -> list[dict[str, Any]]:
     """The scripts of an outage; PushopsError for an unknown one."""
+    return [{**script, "name": f"outage {name} {number}"} for number, script in enumerate(_find(name).scripts)]
+
+
+def meaning_of(name: str) -> str:
+    return _find(name).meaning
+
+
+def _find(name: str) -> Outage:
     found = OUTAGES.get(name)
     if found is None:
         raise PushopsError(f"expected an outage, one of {', '.join(sorted(OUTAGES))}; got {name!r}")
-    return [{**script, "name": f"outage {name} {number}"} for number, script in enumerate(found.scripts)]
+    return found
