@@ -1,9 +1,12 @@
 """Small TLS servers in threads that do to a client what no well-behaved server does."""
 
+import atexit
 import contextlib
+import functools
 import socket
 import ssl
 import struct
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -77,6 +80,14 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
 
+@functools.cache
+def authority() -> Authority:
+    """One for the whole run: making keys takes longer than most tests here."""
+    folder = tempfile.TemporaryDirectory(prefix="pushops-authority-")
+    atexit.register(folder.cleanup)
+    return Authority(Path(folder.name))
+
+
 class Line:
     """One connection that speaks HTTP/1.1, byte by byte."""
 
@@ -127,7 +138,9 @@ class Line2:
     def __init__(self, peer: "Peer", tls: ssl.SSLSocket) -> None:
         self.peer = peer
         self.tls = tls
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, validate_outbound_headers=False))
+        self.h2 = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=False, validate_outbound_headers=False)
+        )
         self._heads: dict[int, bytes] = {}
         self._bodies: dict[int, bytes] = {}
         self._complete: list[int] = []
@@ -156,7 +169,9 @@ class Line2:
             self.peer.record(self._heads.pop(event.stream_id), self._bodies.pop(event.stream_id))
             self._complete.append(event.stream_id)
 
-    def answer(self, stream: int, status: str = "201", headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
+    def answer(
+        self, stream: int, status: str = "201", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> None:
         self.h2.send_headers(stream, [(":status", status), *(headers or {}).items()], end_stream=not body)
         if body:
             self.h2.send_data(stream, body, end_stream=True)
@@ -167,7 +182,7 @@ class Line2:
 
 
 class Peer:
-    """A server that hands each connection to ``script`` in a thread of its own; ``bodies`` are the whole ones it got."""
+    """A server that hands each connection to ``script`` in its own thread; ``bodies`` are the whole ones it got."""
 
     def __init__(
         self, context: ssl.SSLContext | None, script: Callable[..., None], *, line: type[Line] | type[Line2] = Line

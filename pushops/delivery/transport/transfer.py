@@ -29,6 +29,7 @@ class Transfer:
         self.request: Request[Any] | None = None
         self._rules = rules
         self._route: Route | None = None
+        self._original: socket.socket | None = None
         self._forget()
         _configure(self.curl, rules)
         self.curl.setopt(pycurl.READFUNCTION, self._read)  # and no SEEKFUNCTION: what cannot be rewound is not re-sent
@@ -49,11 +50,15 @@ class Transfer:
 
     def finish(self, code: int, message: str, *, multiplexed: bool) -> Answer:
         """What came of it, from libcurl's code (0 where it is content) and text; ``multiplexed`` as in ``fault_of``."""
-        answer = self._answer(code, message, multiplexed)
+        return self._answer(code, message, multiplexed)
+
+    def rest(self) -> None:
+        """Let go of a request."""
         self.request = None
-        return answer
+        self._close_original()
 
     def close(self) -> None:
+        self._close_original()
         self.curl.close()
 
     def _forget(self) -> None:
@@ -118,7 +123,15 @@ class Transfer:
         if family not in {socket.AF_INET, socket.AF_INET6} or not self._route.allows(place[0], place[1]):
             self._refused_address = True
             return pycurl.SOCKET_BAD
-        return socket.socket(family, kind, protocol)
+        self._close_original()
+        self._original = socket.socket(family, kind, protocol)
+        return self._original
+
+    def _close_original(self) -> None:
+        """The socket that pycurl took a copy of."""
+        if self._original is not None:
+            self._original.close()
+            self._original = None
 
 
 def _header_lines(request: Request[Any]) -> list[str]:

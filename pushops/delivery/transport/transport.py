@@ -127,6 +127,7 @@ class Transport:
     def _release(self, transfer: Transfer) -> None:
         del self._out[transfer.curl]
         self._multi.remove_handle(transfer.curl)
+        transfer.rest()
         self._idle.append(transfer)
 
     def _rest(self, source: "Source[Any]", in_flight: int) -> None:
