@@ -29,6 +29,23 @@ CATALOG: Final[dict[str, EventKind]] = {
     "subscription.evidence": _kind("info", "finding outcome endpoint", "what a send result did to a row"),
     "subscription.undone": _kind("warning", "rows skipped actor", "an operator brought ended rows back"),
     "subscription.imported": _kind("info", "rows inserted updated refused dry_run" + _SPAN, "an import ran"),
+    "guard.opened": _kind(
+        "page",
+        "service guard why answers terminal streak usual",
+        "more answers say dead than can be: evidence waits for an operator",
+    ),
+    "guard.turned_back": _kind("warning", "guard rows votes", "what the guard's hour had ended or voted is back"),
+    "guard.closed": _kind("warning", "service guard verdict pending actor", "an operator judged what the guard kept"),
+    "guard.settled": _kind("info", "service guard verdict rows revoked", "what was judged is applied, or discarded"),
+    "provider.unhealthy": _kind(
+        "warning", "service why code attempts faults", "only probes are sent; a page the first time in an hour"
+    ),
+    "provider.recovered": _kind("info", "service", "a push service took a message again"),
+    "provider.paused": _kind("warning", "kind name verb actor", "an operator paused or resumed sending"),
+    "hold.opened": _kind(
+        "page", "hold service host key code lifted", "our key or configuration is refused: its messages wait"
+    ),
+    "hold.released": _kind("info", "hold service host key code members actor why", "a lane is sent to again"),
     "sweep.opened": _kind("info", "sweep run walk eligible cutoff windows started_by", "a run was opened"),
     "sweep.dispatched": _kind("info", "sweep run outcome why batches rows" + _SPAN, "a dispatcher looked at a run"),
     "sweep.batch": _kind(
@@ -50,12 +67,14 @@ CATALOG: Final[dict[str, EventKind]] = {
     "message.refused": _kind("info", "reasons", "pre-flight refused a message: nothing was written"),
     "message.fanned_out": _kind("info", "message outcome rows" + _SPAN, "recipients were written into the ledger"),
     "message.held": _kind("warning", "message valve reason", "a valve keeps a message from fanning out"),
-    "message.ended": _kind("info", "message reason rows", "recipients that nobody sends to any more were ended"),
-    "message.closed": _kind("info", "message recipients", "every recipient of a message has an end"),
+    "message.ended": _kind("info", "message rows", "recipients that nobody sends to any more were ended"),
+    "message.closed": _kind("info", "message", "every recipient of a message has an end"),
     "message.cancelled": _kind("warning", "message campaign actor", "somebody cancelled a message"),
     "message.unknown_id": _kind("warning", "task reason", "a task named a message that is malformed or unknown"),
     "ledger.partition": _kind(
-        "info", "partition did error", "a week of the ledger was made, kept, detached or dropped, or will be tried again"
+        "info",
+        "partition did error",
+        "a week of the ledger was made, kept, detached or dropped, or will be tried again",
     ),
     "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
 }

@@ -11,6 +11,9 @@ INSERT INTO {schema}.audit (verb, actor, endpoint_hash, user_id, detail)
 SELECT %(verb)s::text, %(actor)s::text, a.endpoint_hash, a.user_id, a.detail
   FROM unnest(%(hashes)s::bytea[], %(users)s::text[], %(details)s::jsonb[]) AS a (endpoint_hash, user_id, detail)"""
 
+NOTE: Final[LiteralString] = """
+INSERT INTO {schema}.audit (verb, actor, detail) VALUES (%(verb)s::text, %(actor)s::text, %(detail)s::jsonb)"""
+
 Entry = tuple[bytes, str | None, dict[str, Any]]
 
 
@@ -20,3 +23,8 @@ def write(tx: Tx, verb: str, actor: str, entries: Sequence[Entry]) -> None:
         hashes, users, details = zip(*entries, strict=True)
         params = {"hashes": list(hashes), "users": list(users), "details": [json.dumps(found) for found in details]}
         tx.run(WRITE, {"verb": verb, "actor": actor, **params})
+
+
+def note(tx: Tx, verb: str, actor: str, detail: dict[str, Any]) -> None:
+    """One audit row about no subscription in particular."""
+    tx.run(NOTE, {"verb": verb, "actor": actor, "detail": json.dumps(detail)})

@@ -25,7 +25,7 @@ CREATE FUNCTION {schema}.id_floor(at timestamptz) RETURNS uuid LANGUAGE sql IMMU
   RETURN (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
 
 -- A message and, in fan-out, its run: the cursor is the last endpoint hash whose row is in the ledger. The audience is
--- what the to_ columns say, all of which must hold; expires_at is the first dispatch plus ttl, for ever. Up to
+-- what the to_ columns say, all of which must hold; expires_at is the first dispatch plus ttl, for ever. Before
 -- finish_cursor all its rows have ended; look_at is when somebody looks again whether more have.
 CREATE TABLE {schema}.push_message (
   message_id           uuid PRIMARY KEY DEFAULT {schema}.new_id(),
@@ -97,6 +97,7 @@ CREATE INDEX push_lane_service ON {schema}.push_lane (push_service);
 
 -- A push service's health. Whoever settles answers of it locks its row first, so that evidence and the guard's
 -- decision never pass each other.
+-- counted_from: what the guard counts begins here; healthy_from: what health counts. Both begin a row of push_answer.
 CREATE TABLE {schema}.push_provider (
   push_service    text PRIMARY KEY,
   streak          integer NOT NULL DEFAULT 0,
@@ -104,6 +105,8 @@ CREATE TABLE {schema}.push_provider (
   unhealthy_at    timestamptz,
   unhealthy_why   text,
   unhealthy_code  text,
+  healthy_from    timestamptz NOT NULL DEFAULT '-infinity',
+  paged_at        timestamptz,
   probe_at        timestamptz,
   guard_id        uuid,
   usual_share     double precision,
@@ -131,8 +134,9 @@ CREATE TABLE {schema}.push_pause (
   CONSTRAINT push_pause_kind CHECK (kind IN ('provider', 'key', 'campaign'))
 );
 
--- Answers by minute: attempts that had one, those that say that a subscription is dead (vote and revoke alike), those
--- that were accepted, throttled, and the provider's own faults, transport included.
+-- Answers by minute: attempts, those that had an answer, those that say that a subscription is dead (vote and revoke
+-- alike), those that were accepted, throttled, and the provider's own faults, transport included. A minute in which
+-- counting begins anew has two rows, each named for when it began.
 CREATE TABLE {schema}.push_answer (
   push_service  text NOT NULL,
   minute        timestamptz NOT NULL,
