@@ -39,8 +39,8 @@ def lower_bound(hits: int, total: int) -> float:
     """Wilson's one-sided 99 % lower bound of a share.
 
     Wilson's and not the textbook interval, whose width shrinks to nothing where few or all are hits; and not the exact
-    one, which needs a library to say the same at a hundred answers. At 100 answers 11 dead ones exceed 5 %, at 10,000 it
-    takes 551: the fewer answers, the more it takes.
+    one, which needs a library to say much the same at a hundred answers. Of 100 answers 11 exceed 5 %, of 10,000 it
+    takes 551: the fewer there are, the larger the share.
     """
     if total == 0:
         return 0.0

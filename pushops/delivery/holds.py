@@ -22,7 +22,7 @@ from pushops.subscriptions.store import auditing
 LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 BY_PROBE: Final = "probe"
 BY_CAUSE: Final = "cause"
-NO_KEY: Final = "vapid_unknown_key"  # rows name a VAPID key that is not configured
+NO_KEY: Final = "unknown_vapid_key"  # rows name a VAPID key that is not configured
 CANNOT_SIGN: Final = "vapid_sign"  # what the classifier calls that, and a key that is there and does not sign
 COUNTING: Final = timedelta(seconds=30)  # the messages behind every hold
 
@@ -57,12 +57,16 @@ def take_lane_probe(tx: Tx, lane_id: int, every: timedelta) -> bool:
     return store.take_probe(tx, lane_id, every)
 
 
-def open(tx: Tx, settings: Settings, lane_id: int, code: str, why: str | None = None) -> Opened | None:  # noqa: A001  (as one says it)
-    """Hold a lane for a fault that no answer tells of; None where it is held already. ``announce`` it after the commit."""
-    return store.open_hold(tx, lane_id, code, why, 0, settings.unhealthy_probe)
+def open_for_cause(rt: Runtime, lane_id: int, code: str, why: str | None = None) -> Opened | None:
+    """Hold a lane for a fault that no answer tells of, and page once; None where it is held already."""
+    with rt.db.transaction() as tx:
+        opened = store.open_hold(tx, lane_id, code, why, 0, rt.settings.unhealthy_probe)
+    if opened is not None:
+        announce(rt, [opened], ())
+    return opened
 
 
-def settle(tx: Tx, settings: Settings, service: str, observations: Sequence[Observation], *, probe: bool) -> Lanes:
+def settle(tx: Tx, settings: Settings, observations: Sequence[Observation], *, probe: bool) -> Lanes:
     """Count the answers of each lane, release those that had a success and hold those whose faults are ours."""
     by_lane: dict[int, list[Observation]] = {}
     for one in observations:
@@ -90,7 +94,7 @@ class _Done:
     lifted: Sequence[Lifted] = ()
 
 
-def _settle(tx: Tx, settings: Settings, lane: Lane, story: Story, answers: int, probe: bool) -> _Done:  # noqa: FBT001
+def _settle(tx: Tx, settings: Settings, lane: Lane, story: Story, answers: int, probe: bool) -> _Done:
     """One lane: a success releases it, and what came after may hold it anew."""
     held = lane.hold_id is not None
     released = store.release(tx, lane.lane_id, BY_PROBE) if held and story.succeeded else None

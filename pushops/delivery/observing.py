@@ -31,7 +31,7 @@ def observe(
     provider = store.lock(tx, service)
     tally = count(observations)
     store.count(tx, service, tally)
-    lanes = holds.settle(tx, settings, service, observations, probe=probe)
+    lanes = holds.settle(tx, settings, observations, probe=probe)
     recovered = provider.waits and tally.accepted > 0
     if recovered:
         store.set_recovered(tx, service)

@@ -72,7 +72,8 @@ lifted AS (
 marked AS (
   UPDATE {schema}.push_evidence AS e SET state = 'discarded', outcome = 'lifted'
     FROM blocks AS b WHERE e.evidence_id = b.evidence_id)
-SELECT b.endpoint_hash, b.message_id FROM blocks AS b JOIN lifted AS l ON l.id = b.subscription_id"""
+SELECT b.endpoint_hash, b.message_id FROM blocks AS b JOIN lifted AS l ON l.id = b.subscription_id
+ WHERE b.message_id IS NOT NULL"""
 
 LIST: Final[LiteralString] = """
 SELECT h.hold_id, h.lane_id, h.push_service, h.host, h.vapid_key_id, h.code, h.why, h.opened_at, h.answers, h.probes,
@@ -131,10 +132,10 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A row that is no longer blocked, and the message that it did not get."""
+    """A row that is no longer blocked, and a message that it did not get."""
 
     endpoint_hash: bytes
-    message_id: UUID | None
+    message_id: UUID
 
 
 @dataclass(frozen=True)
