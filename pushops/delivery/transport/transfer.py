@@ -15,6 +15,7 @@ from pushops.delivery.transport.rules import TransportRules
 BODY_READ_MAX: Final = 64 * 1024  # beyond it the connection is given up; the status counts
 HEADERS_MAX: Final = 32 * 1024
 _EMPTY_LINE: Final = 2  # CR and LF
+_AFTER_SCHEME: Final = len("https://")
 _ABORT: Final = -1
 _VERSIONS: Final = {1: "1.0", 2: "1.1", 3: "2"}
 _FINAL: Final = range(200, 600)
@@ -45,6 +46,7 @@ class Transfer:
             self.curl.setopt(pycurl.CONNECT_TO, route.connect_to)
             self.curl.setopt(pycurl.PROXY, (self._rules.proxy or "") if route.proxied else "")
         self.curl.setopt(pycurl.URL, request.endpoint)
+        self.curl.setopt(pycurl.REQUEST_TARGET, _target(request.endpoint))
         self.curl.setopt(pycurl.HTTPHEADER, _header_lines(request))
         self.curl.setopt(pycurl.POSTFIELDSIZE, len(request.body))
 
@@ -63,6 +65,7 @@ class Transfer:
 
     def _forget(self) -> None:
         self._sent = 0
+        self._status_line = b""
         self._lines: list[bytes] = []
         self._header_bytes = 0
         self._headers_complete = False
@@ -71,10 +74,8 @@ class Transfer:
         self._refused_address = False
 
     def _answer(self, code: int, message: str, multiplexed: bool) -> Answer:
-        status = self.curl.getinfo(pycurl.RESPONSE_CODE)
-        fault = None
-        if status not in _FINAL or not (code == _OK or self._headers_complete):
-            status, fault = None, self._fault(code, message, multiplexed)
+        status = self._status() if code == _OK or self._headers_complete else None
+        fault = self._fault(code, message, multiplexed) if status is None else None
         return Answer(
             status,
             fault,
@@ -83,6 +84,12 @@ class Transfer:
             max(0.0, self.curl.getinfo(pycurl.TOTAL_TIME) - self.curl.getinfo(pycurl.PRETRANSFER_TIME)),
             _VERSIONS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "") if status is not None else "",
         )
+
+    def _status(self) -> int | None:
+        """The final status, if libcurl read the same as stands there: it takes the first three of four digits."""
+        status: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
+        written = self._status_line.split(None, 2)
+        return status if status in _FINAL and written[1:2] == [b"%d" % status] else None
 
     def _fault(self, code: int, message: str, multiplexed: bool) -> Fault:
         if code == _OK:
@@ -102,6 +109,7 @@ class Transfer:
         if self._header_bytes > HEADERS_MAX:
             return _ABORT
         if line[:5] == b"HTTP/":  # of a 1xx or a proxy's first, then of the answer
+            self._status_line = line
             self._lines.clear()
             self._headers_complete = False
         elif len(line) <= _EMPTY_LINE:
@@ -132,6 +140,15 @@ class Transfer:
         if self._original is not None:
             self._original.close()
             self._original = None
+
+
+def _target(endpoint: str) -> str:
+    """Path and query as they are: libcurl would write the digits of a percent-encoding in upper case."""
+    authority_end = endpoint.find("/", _AFTER_SCHEME)
+    query = endpoint.find("?", _AFTER_SCHEME)
+    if authority_end >= 0 and not 0 <= query < authority_end:
+        return endpoint[authority_end:]
+    return f"/{endpoint[query:]}" if query >= 0 else "/"
 
 
 def _header_lines(request: Request[Any]) -> list[str]:
