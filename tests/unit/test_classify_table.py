@@ -1,13 +1,16 @@
 """The table holds together, an operator's rows go over it, and the documentation shows it."""
 
+import tomllib
 from pathlib import Path
-from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pushops.delivery.answer import Answer, Fault
 from pushops.delivery.classify import Dead, Lifecycle, Outcome, Retry, Scope, classify, load_table, table_of, wording
 from pushops.delivery.classify.checking import ALLOWED
+from pushops.delivery.classify.parsing import KEYS, parse_row
 from pushops.errors import SettingsError
 from pushops.settings import load_settings
 from tests.answers import text
@@ -47,7 +50,6 @@ def test_the_documentation_shows_the_table() -> None:
 def test_every_word_is_explained() -> None:
     assert (set(wording.SCOPE), set(wording.LIFECYCLE)) == (set(Scope), set(Lifecycle))
     assert (set(wording.RETRY), set(wording.DEAD), set(ALLOWED)) == (set(Retry), set(Dead), set(Outcome))
-    assert all(len(allowed) == len(get_args(tuple[int, int, int])) for allowed in ALLOWED.values())
 
 
 def test_an_operators_row_is_added_and_told_from_ours(file: Path) -> None:
@@ -168,6 +170,22 @@ def test_a_file_in_another_encoding_is_refused(file: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsError, match="PUSHOPS_CLASSIFICATION"):
         load_table(file)
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(["any", "4xx", "dns", "no"])
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=2)),
+    max_leaves=4,
+)
+RAW = tomllib.loads(GOOD)["row"][0]
+
+
+@given(change=st.dictionaries(st.sampled_from(sorted(KEYS)), VALUES, max_size=4))
+def test_whatever_a_file_has_is_a_row_or_has_faults(change: dict[str, object]) -> None:
+    row, faults = parse_row({**RAW, **change}, frozenset(), ours=False)
+    assert (row is None) == bool(faults)
 
 
 def test_every_bare_status_and_fault_has_one_winner_for_any_service() -> None:

@@ -136,9 +136,16 @@ def _is_known(row: Row, subject: Subject, headers: Mapping[str, str], body: Body
     """Whether the answer gives no reason, or one that is the row's or on its list. A success says none in its body."""
     if not row.is_bare or isinstance(subject, Fault):
         return True
-    says = [value for name in REASON_HEADERS if (value := header(headers, name))] if headers else []
+    says = _said_by_headers(headers)
     if not _ACCEPTED <= subject < _REDIRECTED:
         if body.errno != ABSENT:
             return body.errno in row.known.errnos
         says += [body.reason] if body.reason else body.texts
     return not says or any(known in text for text in says for known in row.known.texts)
+
+
+def _said_by_headers(headers: Mapping[str, str]) -> list[str]:
+    """What WNS says beside the body; for the others only a glance at the names."""
+    if not any(name[:6].casefold() == "x-wns-" for name in headers):
+        return []
+    return [value for name in REASON_HEADERS if (value := header(headers, name))]

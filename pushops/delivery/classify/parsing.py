@@ -1,13 +1,12 @@
 """Reading rows from TOML: every fault of a row is named, none is passed over."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
 from datetime import timedelta
-from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from pushops.delivery.answer import Fault
+from pushops.delivery.classify.cells import Reader, optional
 from pushops.delivery.classify.row import ANY, HIGHEST, OTHER, HeaderPattern, Known, Row
 from pushops.delivery.classify.verdict import Dead, Lifecycle, Outcome, Retry, Scope, Verdict
 from pushops.settings import parse_duration
@@ -24,62 +23,12 @@ _HOST: Final = re.compile(r"(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*", re.ASCII)
 _HEADER: Final = re.compile(r"([a-z0-9-]+)(?:\s*([:=])\s*(\S.*))?", re.ASCII)
 _STATUS: Final = re.compile(r"([0-9])xx|(>=|<)([0-9]{1,3})", re.ASCII)
 
-Word = TypeVar("Word", bound=StrEnum)
-
-
-@dataclass
-class _Reader:
-    """A row's values one by one; what is wrong is noted and reading goes on."""
-
-    raw: Mapping[str, Any]
-    faults: list[str] = field(default_factory=list)
-
-    def fault(self, key: str, expected: str) -> None:
-        self.faults.append(f"row {self.raw.get('id', '?')!s:.40}: expected {key} to be {expected}")
-
-    def words(self, key: str) -> list[Any]:
-        value = self.raw.get(key, [])
-        return value if isinstance(value, list) else [value]
-
-    def text(self, key: str, pattern: re.Pattern[str], expected: str) -> str:
-        value = self.raw.get(key)
-        if isinstance(value, str) and pattern.fullmatch(value):
-            return value
-        self.fault(key, expected)
-        return ""
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        """In the form in which bodies are compared: lower case, white space as one blank."""
-        found = self.words(key)
-        if all(isinstance(each, str) and each.strip() for each in found):
-            return tuple(" ".join(each.casefold().split()) for each in found)
-        self.fault(key, "a text or a list of texts")
-        return ()
-
-    def word(self, key: str, words: type[Word], default: Word | None = None) -> Word:
-        value = self.raw.get(key, default)
-        if value in set(words):
-            return words(value)
-        self.fault(key, f"one of {', '.join(words)}")
-        return next(iter(words))
-
-    def errnos(self, key: str) -> frozenset[int | None]:
-        found = [None if each == "null" else each for each in self.words(key)]
-        if all(each is None or _is_integer(each) for each in found):
-            return frozenset(found)
-        self.fault(key, 'a number, "null" or a list of them')
-        return frozenset()
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
 
 def parse_row(raw: object, labels: Collection[str], *, ours: bool) -> tuple[Row | None, list[str]]:
     """The row, or every fault in it. ``labels``: services beside our own that a row may name."""
     if not isinstance(raw, dict):
         return None, ["expected every row to be a table: [[row]]"]
-    reader = _Reader(raw)
+    reader = Reader(raw)
     for key in sorted(set(raw) - KEYS):
         reader.faults.append(f"row {raw.get('id', '?')!s:.40}: unknown key {key!s:.40}")
     for key in REQUIRED:
@@ -89,7 +38,7 @@ def parse_row(raw: object, labels: Collection[str], *, ours: bool) -> tuple[Row 
     return (None, reader.faults) if reader.faults else (row, [])
 
 
-def _row(reader: _Reader, labels: Collection[str], *, ours: bool) -> Row:
+def _row(reader: Reader, labels: Collection[str], *, ours: bool) -> Row:
     subjects, exact = _subjects(reader)
     row = Row(
         id=reader.text("id", _ID, "letters, digits, _, . and -, at most 32"),
@@ -110,7 +59,7 @@ def _row(reader: _Reader, labels: Collection[str], *, ours: bool) -> Row:
     return row
 
 
-def _services(reader: _Reader, labels: Collection[str]) -> frozenset[str]:
+def _services(reader: Reader, labels: Collection[str]) -> frozenset[str]:
     names = {ANY, OTHER, *SERVICES, *labels}
     found = reader.words("service")
     if not found or not all(isinstance(each, str) and each in names for each in found):
@@ -120,7 +69,7 @@ def _services(reader: _Reader, labels: Collection[str]) -> frozenset[str]:
     return frozenset(str(each) for each in found)
 
 
-def _subjects(reader: _Reader) -> tuple[frozenset[int | Fault], bool]:
+def _subjects(reader: Reader) -> tuple[frozenset[int | Fault], bool]:
     """Statuses and faults, and whether each is named itself."""
     found: set[int | Fault] = set()
     exact = True
@@ -131,7 +80,7 @@ def _subjects(reader: _Reader) -> tuple[frozenset[int | Fault], bool]:
         if not statuses:
             reader.fault("status", f'a number up to {HIGHEST}, "4xx", ">=600", "<200", or a list of them')
     for spec in reader.words("fault"):
-        if spec in set(Fault):
+        if isinstance(spec, str) and spec in set(Fault):
             found.add(Fault(spec))
         else:
             reader.fault("fault", f"of {', '.join(Fault)}")
@@ -152,7 +101,7 @@ def _statuses(spec: object) -> set[int]:
     return set(range(edge)) if match[2] == "<" else set(range(edge, HIGHEST + 1))
 
 
-def _headers(reader: _Reader) -> Iterator[HeaderPattern]:
+def _headers(reader: Reader) -> Iterator[HeaderPattern]:
     for spec in reader.texts("header"):
         match = _HEADER.fullmatch(spec)
         if match is None:
@@ -161,17 +110,17 @@ def _headers(reader: _Reader) -> Iterator[HeaderPattern]:
         yield HeaderPattern(match[1], match[3], whole=match[2] == "=")
 
 
-def _known(reader: _Reader) -> Known:
+def _known(reader: Reader) -> Known:
     found = reader.words("known")
     numbers = [each for each in found if each == "null" or not isinstance(each, str)]
-    part = _Reader({"id": reader.raw["id"], "known": [each for each in found if each not in numbers]})
-    errnos = _Reader({"id": reader.raw["id"], "known": numbers})
+    part = Reader({"id": reader.raw["id"], "known": [each for each in found if each not in numbers]})
+    errnos = Reader({"id": reader.raw["id"], "known": numbers})
     known = Known(errnos.errnos("known"), part.texts("known"))
     reader.faults += part.faults + errnos.faults
     return known
 
 
-def _verdict(reader: _Reader) -> Verdict:
+def _verdict(reader: Reader) -> Verdict:
     return Verdict(
         row=str(reader.raw["id"]),
         known=True,
@@ -180,24 +129,11 @@ def _verdict(reader: _Reader) -> Verdict:
         scope=reader.word("scope", Scope, Scope.NONE),
         lifecycle=reader.word("lifecycle", Lifecycle, Lifecycle.NONE),
         retry=reader.word("retry", Retry, Retry.NO),
-        wait=_optional(reader, "wait", _wait, "a duration up to 1d, such as 900s"),
-        most=_optional(reader, "most", _most, "a positive integer up to 100"),
+        wait=optional(reader, "wait", _wait, "a duration up to 1d, such as 900s"),
+        most=optional(reader, "most", _most, "a positive integer up to 100"),
         dead=reader.word("dead", Dead, Dead.NO),
         meaning=reader.text("meaning", re.compile(r"\S[^\n]{0,199}"), "a line of at most 200 characters"),
     )
-
-
-Value = TypeVar("Value")
-
-
-def _optional(reader: _Reader, key: str, parse: Callable[[object], Value], expected: str) -> Value | None:
-    if key not in reader.raw:
-        return None
-    try:
-        return parse(reader.raw[key])
-    except ValueError:
-        reader.fault(key, expected)
-        return None
 
 
 def _wait(value: object) -> timedelta:
