@@ -12,7 +12,7 @@ import redis
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
-from pushops.delivery import fanning, partitions
+from pushops.delivery import fanning, finishing, partitions
 from pushops.delivery.fanning import FanOut
 from pushops.errors import BrokerError
 from pushops.events import Events
@@ -153,6 +153,7 @@ def tend_messages() -> None:
     rt = current_runtime()
     for message_id in fanning.due(rt, fanning.RUNG_AT_ONCE):
         _publish(rt, fan_out, [str(message_id)], timedelta())
+    finishing.finish(rt)
 
 
 @app.task(name="pushops.make_partitions")

@@ -26,7 +26,7 @@ NAME: Final = "fan-out"  # as operators call it: pushops sweep pause fan-out
 BUDGET: Final = timedelta(seconds=2)  # of one task: other messages wait behind it
 VALVES_FOR: Final = 1.0  # seconds that a look at the valves is good for
 LOOK_AFTER: Final = timedelta(seconds=10)  # before that, no message of any size is through
-COUNT_PAGE: Final = 20_000
+COUNT_PAGE: Final = 5_000  # fits into the work memory that PostgreSQL has by default
 RUNG_AT_ONCE: Final = 50  # messages that one look rings for
 
 
