@@ -8,6 +8,7 @@ import ssl
 import struct
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -56,8 +57,8 @@ class Authority:
         context.set_alpn_protocols(list(alpn))
         if newest is not None:
             context.set_ciphers("ALL:@SECLEVEL=0")
-            context.minimum_version = ssl.TLSVersion.TLSv1
-            context.maximum_version = newest
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # that is why it is offered
+                context.minimum_version = context.maximum_version = newest
         return context
 
     def _certify(

@@ -105,6 +105,8 @@ class Transport:
         self._multi.add_handle(transfer.curl)
 
     def _completed(self) -> Iterator[tuple[Request[Any], Answer]]:
+        if not self._out:
+            return
         self._multi.perform()
         _, done, failed = self._multi.info_read(len(self._out))
         for curl in done:
