@@ -87,6 +87,9 @@ beat_schedule = {
     # Lost messages, dead workers and valves that opened again are noticed within this.
     "tend-sweeps": {"task": "pushops.tend_sweeps", "schedule": 10.0, "options": {"expires": 10.0}},
     # Messages that begin now, whose doorbell was lost, or that have come to their end.
+    # What waited for a retry or a push service's Retry-After; what was rung for and lost.
+    "send-due": {"task": "pushops.send_due", "schedule": 5.0, "options": {"expires": 5.0}},
+    "reap-claims": {"task": "pushops.reap_claims", "schedule": 15.0, "options": {"expires": 15.0}},
     "tend-messages": {"task": "pushops.tend_messages", "schedule": 5.0, "options": {"expires": 5.0}},
     "make-partitions": {
         "task": "pushops.make_partitions",

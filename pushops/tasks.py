@@ -12,8 +12,9 @@ import redis
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
-from pushops.delivery import fanning, finishing, partitions
+from pushops.delivery import fanning, finishing, partitions, pump
 from pushops.delivery.fanning import FanOut
+from pushops.delivery.shift import Tools, open_tools
 from pushops.errors import BrokerError
 from pushops.events import Events
 from pushops.events.log import log_sink
@@ -33,6 +34,7 @@ CONFIG: Final = "celeryconfig" if importlib.util.find_spec("celeryconfig") else 
 app.config_from_object(CONFIG)
 
 _opened: dict[int, Runtime] = {}
+_tools: dict[tuple[int, int], Tools] = {}
 _opening = threading.Lock()
 
 
@@ -47,6 +49,17 @@ def current_runtime() -> Runtime:
             _opened.clear()
             _opened[pid] = open_runtime(settings_or_sandbox())
         return _opened[pid]
+
+
+def current_tools(rt: Runtime) -> Tools:
+    """What this thread sends with: connections are no two threads' at once, and no child's of a fork."""
+    where = (os.getpid(), threading.get_ident())
+    with _opening:
+        if where not in _tools:
+            for other in [known for known in _tools if known[0] != os.getpid()]:
+                del _tools[other]
+            _tools[where] = open_tools(rt)
+        return _tools[where]
 
 
 @signals.celeryd_init.connect
@@ -143,8 +156,31 @@ def fan_out(message_id: str) -> None:
     """Write a message's recipients into the ledger for about two seconds, and ring for the rest of them."""
     rt = current_runtime()
     ids = _parse_ids(rt, "fan_out", message_id)
-    if ids is not None and fanning.fan_out(rt, ids[0]).outcome is FanOut.MORE:
+    if ids is None:
+        return
+    done = fanning.fan_out(rt, ids[0])
+    if done.rows:
+        _publish(rt, send_due, [], timedelta())
+    if done.outcome is FanOut.MORE:
         _publish(rt, fan_out, [message_id], timedelta())
+
+
+@app.task(name="pushops.send_due")
+def send_due() -> None:
+    """Send what is due for about five seconds; ring for a second sender where there is work for two."""
+    rt = current_runtime()
+
+    def ring() -> None:
+        _publish(rt, send_due, [], timedelta())
+
+    if pump.pump(rt, current_tools(rt), on_full=ring).more:
+        ring()
+
+
+@app.task(name="pushops.reap_claims")
+def reap_claims() -> None:
+    """Take back what workers had claimed that are gone."""
+    pump.reap(current_runtime())
 
 
 @app.task(name="pushops.tend_messages")

@@ -76,7 +76,7 @@ CATALOG: Final[dict[str, EventKind]] = {
         "partition did error",
         "a week of the ledger was made, kept, detached or dropped, or will be tried again",
     ),
-    "send.shift": _kind("info", "rows more" + _SPAN, "a sender's few seconds: attempts settled, and whether more is due"),
+    "send.shift": _kind("info", "rows more" + _SPAN, "a sender's shift: attempts settled, and whether more is due"),
     "send.settled": _kind("debug", "service rows lost outcomes", "a batch of answers was written down"),
     "send.unknown_reason": _kind("warning", "service status row", "a push service gave a reason that no row knows"),
     "send.tampered": _kind("error", "service", "a sealed value does not open: moved, changed or under another key"),

@@ -1,0 +1,92 @@
+"""Sending, end to end: a message becomes a push that the service decrypts, and its answers become ends."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pushops.sandbox.push import PushService
+from pushops.settings import Settings
+from tests.outgoing import Outgoing, Pg, ends, hurry, outgoing
+from tests.pushing import push_service
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[PushService]:
+    with push_service() as service:
+        yield service
+
+
+@pytest.fixture
+def service(started: PushService) -> PushService:
+    started.clear()
+    started.outage(None)
+    started.reset_counts()
+    return started
+
+
+@pytest.fixture
+def out(settings: Settings, service: PushService) -> Iterator[Outgoing]:
+    with outgoing(settings, service) as made:
+        yield made
+
+
+@pytest.mark.parametrize("vendor", ["fcm", "mozilla", "apple", "wns"])
+def test_every_vendor_decrypts_what_was_sent(out: Outgoing, pg: Pg, vendor: str) -> None:
+    (endpoint,) = out.subscribe(vendor)
+    message = out.send("grüße", urgency="high", topic="news")
+    assert out.pump_all() == 1
+    assert ends(pg, message) == {"accepted": 1}
+    (held,) = out.service.messages(endpoint)
+    assert held["text"] == "grüße"
+    state = pg.execute("SELECT state, last_success_at IS NOT NULL FROM pushops.push_subscription").fetchone()
+    assert state == ("active", True)
+
+
+def test_a_message_reaches_each_recipient_once(out: Outgoing, pg: Pg) -> None:
+    for vendor in ("fcm", "mozilla", "apple", "wns"):
+        out.subscribe(vendor, 25)
+    message = out.send({"title": "hello"}, campaign="c1")
+    assert out.pump_all() == 100
+    assert ends(pg, message) == {"accepted": 100}
+    assert out.service.accepted(out.endpoints) == [1] * 100
+
+
+def answered(out: Outgoing, **script: Any) -> None:
+    out.service.script("test", **script)
+
+
+def test_410_revokes_and_the_message_ends_gone(out: Outgoing, pg: Pg) -> None:
+    out.subscribe("mozilla", 30)
+    gone = out.subscribe("mozilla", 1)
+    out.service.unregister(gone)
+    message = out.send(campaign="c2")
+    out.pump_all()
+    assert ends(pg, message) == {"accepted": 30, "gone": 1}
+    query = "SELECT end_reason, deleted_at IS NOT NULL FROM pushops.push_subscription WHERE endpoint = %s"
+    assert pg.execute(query, gone).fetchone() == ("gone", True)
+    assert ends(pg, out.send()) == {"due": 30}
+
+
+def test_503_waits_and_is_tried_again(out: Outgoing, pg: Pg) -> None:
+    out.subscribe("fcm", 3)
+    answered(out, host="fcm.googleapis.com", answers=["fcm-503", "as-usual"])
+    message = out.send()
+    assert out.pump_all() == 3
+    waits = pg.execute(
+        "SELECT DISTINCT state, wait, attempts, next_attempt_at > now() FROM pushops.push_dispatch"
+    ).fetchall()
+    assert waits == [("due", "retry", 1, True)]
+    hurry(pg)
+    assert out.pump_all() == 3
+    assert ends(pg, message) == {"accepted": 3}
+    assert out.service.accepted(out.endpoints) == [1, 1, 1]
+
+
+def test_a_takeover_between_fan_out_and_send_keeps_the_message_from_the_new_owner(out: Outgoing, pg: Pg) -> None:
+    (endpoint,) = out.subscribe("fcm", user_id="one")
+    message = out.send(user="one")
+    pg.execute("UPDATE pushops.push_subscription SET user_id = 'two' WHERE endpoint = %s", [endpoint])
+    assert out.pump_all() == 0
+    assert ends(pg, message) == {"owner_changed": 1}
+    assert out.service.accepted([endpoint]) == [0]
