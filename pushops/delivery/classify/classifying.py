@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pushops.delivery.answer import Answer, Fault
-from pushops.delivery.classify.reading import ABSENT, EMPTY, REASON_HEADERS, Body, header, read
+from pushops.delivery.classify.reading import ABSENT, EMPTY, REASON_HEADERS, Body, headers_of, read
 from pushops.delivery.classify.row import HIGHEST, Row, why_more_specific
 from pushops.delivery.classify.table import Subject, Table
 from pushops.delivery.classify.verdict import Verdict
@@ -37,21 +37,23 @@ def classify(answer: Answer, service: str, table: Table, *, host: str = "") -> V
     """What an answer means. ``service`` is the label of the rule that allowed ``host``; unknown ones are as any."""
     subject = _subject(answer)
     body = read(answer.body) if answer.body else EMPTY
-    row = _winner(table.candidates(service, subject), answer.headers, host, body)
-    return _verdict(row, subject, answer.headers, body)
+    headers = headers_of(answer.headers, table.header_names) if answer.headers else {}
+    row = _winner(table.candidates(service, subject), headers, host, body)
+    return _verdict(row, subject, headers, body)
 
 
 def explain(answer: Answer, service: str, table: Table, *, host: str = "") -> Explanation:
     """The same, with what the other rows lacked."""
     subject, body = _subject(answer), read(answer.body)
+    headers = headers_of(answer.headers, table.header_names)
     candidates = table.candidates(service, subject)
-    row = _winner(candidates, answer.headers, host, body)
+    row = _winner(candidates, headers, host, body)
     lost = tuple(
-        Lost(each, _missing(each, answer.headers, host, body) or f"row {row.id} {why_more_specific(row, each)}")
+        Lost(each, _missing(each, headers, host, body) or f"row {row.id} {why_more_specific(row, each)}")
         for each in candidates
         if each is not row
     )
-    return Explanation(row, _verdict(row, subject, answer.headers, body), body, lost)
+    return Explanation(row, _verdict(row, subject, headers, body), body, lost)
 
 
 def _subject(answer: Answer) -> Subject:
@@ -100,8 +102,12 @@ def _text_weight(row: Row, body: Body) -> int:
 
 
 def _header_weight(row: Row, headers: Mapping[str, str]) -> int:
-    found = ((pattern, header(headers, pattern.name)) for pattern in row.header)
-    return max((pattern.weight for pattern, value in found if value is not None and pattern.fits(value)), default=0)
+    weight = 0
+    for pattern in row.header:
+        value = headers.get(pattern.name)
+        if value is not None and pattern.fits(value):
+            weight = max(weight, pattern.weight)
+    return weight
 
 
 def _missing(row: Row, headers: Mapping[str, str], host: str, body: Body) -> str | None:
@@ -136,16 +142,9 @@ def _is_known(row: Row, subject: Subject, headers: Mapping[str, str], body: Body
     """Whether the answer gives no reason, or one that is the row's or on its list. A success says none in its body."""
     if not row.is_bare or isinstance(subject, Fault):
         return True
-    says = _said_by_headers(headers)
+    says = [value for name in REASON_HEADERS if (value := headers.get(name))]
     if not _ACCEPTED <= subject < _REDIRECTED:
         if body.errno != ABSENT:
             return body.errno in row.known.errnos
         says += [body.reason] if body.reason else body.texts
     return not says or any(known in text for text in says for known in row.known.texts)
-
-
-def _said_by_headers(headers: Mapping[str, str]) -> list[str]:
-    """What WNS says beside the body; for the others only a glance at the names."""
-    if not any(name[:6].casefold() == "x-wns-" for name in headers):
-        return []
-    return [value for name in REASON_HEADERS if (value := header(headers, name))]

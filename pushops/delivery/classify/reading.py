@@ -3,7 +3,7 @@
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,3 +102,8 @@ def header(headers: Mapping[str, str], name: str) -> str | None:
     if found is None:
         found = next((value for key, value in headers.items() if key.casefold() == name), None)
     return None if found is None else _normal(found)
+
+
+def headers_of(headers: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """Those of these names, in whatever case they came, with their values in lower case."""
+    return {lower: _normal(value) for name, value in headers.items() if (lower := name.casefold()) in names}

@@ -11,6 +11,7 @@ from typing import Any
 from pushops.delivery.answer import Fault
 from pushops.delivery.classify.checking import faults
 from pushops.delivery.classify.parsing import parse_row
+from pushops.delivery.classify.reading import REASON_HEADERS
 from pushops.delivery.classify.row import ANY, OTHER, Row
 from pushops.errors import SettingsError
 from pushops.settings import Settings
@@ -26,10 +27,13 @@ class Table:
     rows: tuple[Row, ...]
     _index: dict[tuple[str, Subject], tuple[Row, ...]] = field(default_factory=dict, repr=False, compare=False)
     _named: frozenset[str] = field(init=False, repr=False, compare=False)
+    header_names: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         named = frozenset(name for row in self.rows for name in row.services) - {ANY, OTHER}
         object.__setattr__(self, "_named", named)
+        names = {pattern.name for row in self.rows for pattern in row.header}
+        object.__setattr__(self, "header_names", frozenset({*names, *REASON_HEADERS}))
 
     def candidates(self, service: str, subject: Subject) -> tuple[Row, ...]:
         """The rows of this service and this status or fault, the most specific first."""
