@@ -16,7 +16,7 @@ from pushops.delivery.answer import Answer, Fault
 from pushops.delivery.classify import Lifecycle, Outcome, Retry, Table, Verdict, classify, learn, snippet
 from pushops.delivery.observing import Kind, Observation, Observed
 from pushops.delivery.preparing import Outgoing, host_of
-from pushops.delivery.retry import Again, Ended, Facts
+from pushops.delivery.retry import Again, End, Ended, Facts
 from pushops.delivery.store import lanes, ledger
 from pushops.delivery.store.ledger import Claimed
 from pushops.errors import ContendedError
@@ -170,7 +170,7 @@ def _row(tx: Tx, rt: Runtime, attempt: Attempt, observed: Observed, *, blocked: 
 def _decide(tx: Tx, rt: Runtime, attempt: Attempt, observed: Observed, *, repeats: int, blocked: bool) -> Ended | Again:
     row = attempt.row
     if blocked:
-        return Ended("key_mismatch", attempt.verdict.code)
+        return Ended(End.KEY_MISMATCH, attempt.verdict.code)
     facts = Facts(
         attempts=row.attempts,
         first_attempt_at=row.first_attempt_at,

@@ -164,7 +164,7 @@ UPDATE {schema}.push_dispatch AS d
        attempts = greatest(attempts - 1, 0)
   FROM unnest(%(messages)s::uuid[], %(hashes)s::bytea[]) AS r (message_id, endpoint_hash)
  WHERE d.message_id = r.message_id AND d.endpoint_hash = r.endpoint_hash AND d.state = 'ended'
-   AND d.outcome IN ('mismatch', 'key_mismatch')"""
+   AND d.outcome = 'key_mismatch'"""
 
 # A claim that ran out: its worker died or was cut off. Whether the POST was begun cannot be known where it may have
 # been; then the message says what to do. A row that took three workers with it goes no further.
