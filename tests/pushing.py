@@ -85,6 +85,7 @@ def push(
     curl: pycurl.Curl | None = None,
     http1: bool = False,
     timeout: float = 5.0,
+    rewindable: bool = False,
     **headers: str | None,
 ) -> Got:
     """POST a message to a subscription as a sender would; headers are added, or left out with None."""
@@ -96,7 +97,9 @@ def push(
         "Content-Encoding": "aes128gcm",
         **{name.replace("_", "-"): value for name, value in headers.items()},
     }
-    return request(service, "POST", endpoint, said, body, curl=curl, http1=http1, timeout=timeout)
+    return request(
+        service, "POST", endpoint, said, body, curl=curl, http1=http1, timeout=timeout, rewindable=rewindable
+    )
 
 
 def request(
@@ -109,8 +112,12 @@ def request(
     curl: pycurl.Curl | None = None,
     http1: bool = False,
     timeout: float = 5.0,
+    rewindable: bool = False,
 ) -> Got:
-    """One request over libcurl; a ``curl`` that is handed in keeps its connection for the next one."""
+    """One request over libcurl; a ``curl`` that is handed in keeps its connection for the next one.
+
+    ``rewindable``: libcurl may send the body again, as it does where it is given all of it.
+    """
     handle = curl or pycurl.Curl()
     handle.reset()
     received, found = BytesIO(), dict[str, str]()
@@ -123,7 +130,9 @@ def request(
     handle.setopt(pycurl.TIMEOUT_MS, int(timeout * 1000))
     handle.setopt(pycurl.WRITEFUNCTION, received.write)
     handle.setopt(pycurl.HEADERFUNCTION, lambda line: _keep(found, line))
-    if method == "POST":
+    if rewindable:
+        handle.setopt(pycurl.POSTFIELDS, body)
+    elif method == "POST":
         handle.setopt(pycurl.UPLOAD, 1)
         handle.setopt(pycurl.INFILESIZE_LARGE, len(body))
         handle.setopt(pycurl.READFUNCTION, BytesIO(body).read)

@@ -16,7 +16,7 @@ _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC6325
 
 
 def read_or_make_keys(folder: Path) -> dict[str, Any]:
-    """The settings that hold keys, and whom they speak for, by field name, as JSON has them; call it with the folder locked."""
+    """The settings that hold keys and whom they speak for, by field name, as JSON; call it with the folder locked."""
     path = folder / FILE
     if not path.exists():
         write_private(path, json.dumps(_make()))

@@ -135,6 +135,15 @@ def test_an_endpoint_is_known_to_the_byte(service: PushService, sender: Sender) 
     assert push(service, tidied, sender=sender).status == 404
 
 
+def test_another_host_of_a_vendors_is_served_too(service: PushService, sender: Sender) -> None:
+    for vendor, host in (("fcm", "jmt17.google.com"), ("wns", "par02p.notify.windows.com")):
+        assert push(service, service.issue(vendor, host=host)[0], sender=sender).status == 201
+    assert set(service.counts()["by_host"]) == {"jmt17.google.com", "par02p.notify.windows.com"}
+    lost = service.issue("fcm")[0]
+    lost["endpoint"] = lost["endpoint"].replace("fcm.googleapis.com", "www.google.com")
+    assert push(service, lost, sender=sender).status == 421
+
+
 def test_an_unregistered_endpoint_is_gone(service: PushService, sender: Sender) -> None:
     kept, left = service.issue("mozilla", 2)
     service.unregister([left["endpoint"]])

@@ -21,6 +21,9 @@ ENDED = {
     pycurl.E_PARTIAL_FILE,
 }
 
+# With a kept connection: found dead before, while or after sending.
+LOST = ENDED | {pycurl.E_SEND_FAIL_REWIND, pycurl.E_COULDNT_CONNECT}
+
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[PushService]:
@@ -182,6 +185,18 @@ def test_only_a_kept_connection_is_closed_after_the_body(service: PushService, s
     assert service.accepted([one["endpoint"], other["endpoint"]]) == [1, 1]
 
 
+def test_a_post_that_curl_repeats_by_itself_is_counted_twice(service: PushService, sender: Sender) -> None:
+    """With POSTFIELDS libcurl can rewind, and does, unasked."""
+    service.script("kept", fault="close", kept=True, accept=True, times=1)
+    one, other = service.issue("fcm", 2)
+    curl = pycurl.Curl()
+    assert push(service, one, sender=sender, curl=curl, http1=True).status == 201
+    assert push(service, other, sender=sender, curl=curl, http1=True, rewindable=True).status == 201
+    curl.close()
+    assert service.accepted([other["endpoint"]], "1") == [2]
+    assert service.counts()["doubled"] == 1
+
+
 def test_one_stream_is_refused_and_the_connection_goes_on(service: PushService, sender: Sender) -> None:
     service.script("refused", fault="rst_stream", code=2, times=1)
     curl = pycurl.Curl()
@@ -232,12 +247,12 @@ def test_down_refuses_connections_and_up_brings_the_port_back(service: PushServi
     curl, subscription, port = pycurl.Curl(), service.issue("fcm")[0], service.port
     assert push(service, subscription, sender=sender, curl=curl).status == 201
     service.outage("down")
-    assert push(service, subscription, sender=sender, curl=curl).error in ENDED | {pycurl.E_SEND_FAIL_REWIND}
-    assert push(service, subscription, sender=sender, curl=curl).error == pycurl.E_COULDNT_CONNECT
+    assert push(service, subscription, sender=sender, curl=curl).error in LOST
+    curl.close()
+    assert push(service, subscription, sender=sender).error == pycurl.E_COULDNT_CONNECT
     service.outage(None)
     assert service.port == port
-    assert push(service, subscription, sender=sender, curl=curl).status == 201
-    curl.close()
+    assert push(service, subscription, sender=sender).status == 201
 
 
 # Incidents

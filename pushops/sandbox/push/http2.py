@@ -53,7 +53,9 @@ class Http2(Talk):
         self._flush()
 
     def say(self, stream: int, answer: Answer) -> None:
-        if self._open(stream):
+        if not 200 <= answer.status <= 999:  # noqa: PLR2004 - h2 would not end a stream with these
+            self.truncate(stream, answer)
+        elif self._open(stream):
             self._h2.send_headers(stream, _fields(answer), end_stream=not answer.body)
             if answer.body:
                 self._unsent[stream] = answer.body
@@ -61,6 +63,8 @@ class Http2(Talk):
         self._closed(stream)
 
     def drip(self, stream: int, answer: Answer, pause: float) -> None:
+        if not self._open(stream):
+            return
         body = answer.body or _DRIPPED
         self._h2.send_headers(stream, _fields(answer))
         self._flush()
@@ -76,10 +80,11 @@ class Http2(Talk):
         one(0)
 
     def truncate(self, stream: int, answer: Answer) -> None:
-        promised = Answer(answer.status or 200)
-        self._h2.send_headers(stream, [*_fields(promised), ("content-length", "1000")])
-        self._h2.send_data(stream, b"cut off")
-        self._flush()
+        if self._open(stream):
+            promised = Answer(answer.status or 200)
+            self._h2.send_headers(stream, [*_fields(promised), ("content-length", "1000")])
+            self._h2.send_data(stream, b"cut off")
+            self._flush()
         self.transport.close()
 
     def stop_stream(self, stream: int, code: int) -> None:

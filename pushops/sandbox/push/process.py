@@ -89,11 +89,20 @@ class PushService:
     # What it is told
 
     def issue(
-        self, service: str, count: int = 1, application_server_key: str | None = None, *, distinct_keys: bool = False
+        self,
+        service: str,
+        count: int = 1,
+        application_server_key: str | None = None,
+        *,
+        distinct_keys: bool = False,
+        host: str | None = None,
     ) -> list[dict[str, Any]]:
-        """New subscriptions as a browser's ``toJSON()`` gives them; made here, from the secret in the folder."""
-        makers = Subscribers(self._config().secret)
-        return list(makers.issue(Vendor(service), count, application_server_key, distinct_keys=distinct_keys))
+        """New subscriptions as a browser's ``toJSON()`` gives them; made here, from the secret in the folder.
+
+        ``host``: another of the vendor's, such as jmt17.google.com. Key pairs are 64 that repeat, unless distinct.
+        """
+        makers, vendor = Subscribers(self._config().secret), Vendor(service)
+        return list(makers.issue(vendor, count, application_server_key, distinct_keys=distinct_keys, host=host))
 
     def script(self, name: str, **fields: Any) -> None:  # noqa: ANN401 - fields of Script, as JSON
         """Set a script, in front of the others: ``script("gone", host="fcm.googleapis.com", answer="fcm-410")``."""
