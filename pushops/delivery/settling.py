@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from pushops.db import Tx
-from pushops.delivery import guard, observing, retry
+from pushops.delivery import finishing, guard, observing, retry
 from pushops.delivery.answer import Answer, Fault
 from pushops.delivery.classify import Lifecycle, Outcome, Retry, Table, Verdict, classify, learn, snippet
 from pushops.delivery.observing import Kind, Observation, Observed
@@ -103,7 +103,9 @@ def _after(tx: Tx, rt: Runtime, service: str, attempts: Sequence[Attempt], obser
         troubled = sorted(set(observed.held_lanes) | {a.row.lane_id for a in attempts if observed.waits})
         ledger.give_back(tx, troubled, rt.settings.unhealthy_window)
     if observed.lifted:
-        ledger.reopen(tx, [one.message_id for one in observed.lifted], [one.endpoint_hash for one in observed.lifted])
+        messages = [one.message_id for one in observed.lifted]
+        ledger.reopen(tx, messages, [one.endpoint_hash for one in observed.lifted])
+        finishing.reopen(tx, sorted(set(messages)))
 
 
 def _mismatches(
