@@ -32,7 +32,7 @@ def request(url: str, host: str = HOST) -> Request[str]:
 def posted(over: Transport, what: Iterable[Request[Any]], in_flight: int = IN_FLIGHT) -> list[Answer]:
     """The answers in the order of the requests."""
     kept = list(what)
-    found = {id(request): answer for request, answer in over.exchange(iter(kept), in_flight=in_flight)}
+    found = {id(request): answer for request, answer in over.exchange(iter(kept), in_flight=in_flight) if answer}
     return [found[id(request)] for request in kept]
 
 

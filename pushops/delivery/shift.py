@@ -109,7 +109,10 @@ class Shift:
             for request, answer in exchange:
                 service = self._services[request.tag.row.push_service]
                 service.out -= 1
-                self._answered(service, request.tag, answer)
+                if answer is None:
+                    self._give_back([request.tag])
+                else:
+                    self._answered(service, request.tag, answer)
         finally:
             self._give_back([out for service in self._services.values() for out in service.waiting])
             self._settle(least=1)

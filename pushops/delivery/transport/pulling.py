@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Source(Generic[T]):
-    """``open``: there may be more; ``willing``: asked again at once, it may have more."""
+    """``open``: there may be more; ``willing``: there may be more at once; ``stopped``: its time is over."""
 
     def __init__(self, requests: Iterator[Request[T] | None], stop_at: float) -> None:
         self.open = True
@@ -18,6 +18,10 @@ class Source(Generic[T]):
         self._requests = requests
         self._stop_at = stop_at
         self._error: Exception | None = None
+
+    @property
+    def stopped(self) -> bool:
+        return time.monotonic() >= self._stop_at
 
     def take(self, most: int) -> Iterator[Request[T]]:
         """Up to so many, fewer where the source has no more at the moment."""
@@ -32,7 +36,7 @@ class Source(Generic[T]):
             raise self._error
 
     def _next(self) -> Request[T] | None:
-        if not self.open or time.monotonic() >= self._stop_at:
+        if not self.open or self.stopped:
             self.open = self.willing = False
             return None
         try:

@@ -38,13 +38,15 @@ class Transfer:
         self.curl.setopt(pycurl.WRITEFUNCTION, self._write)
         self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
 
-    def begin(self, request: Request[Any], route: Route) -> None:
+    def begin(self, request: Request[Any], route: Route, *, share: bool) -> None:
+        """``share``: wait for a connection that is being made instead of making one, since one carries many."""
         self._forget()
         self.request = request
         if route is not self._route:
             self._route = route
             self.curl.setopt(pycurl.CONNECT_TO, route.connect_to)
             self.curl.setopt(pycurl.PROXY, (self._rules.proxy or "") if route.proxied else "")
+        self.curl.setopt(pycurl.PIPEWAIT, share)
         self.curl.setopt(pycurl.URL, request.endpoint)
         self.curl.setopt(pycurl.REQUEST_TARGET, _target(request.endpoint))
         self.curl.setopt(pycurl.HTTPHEADER, _header_lines(request))
@@ -172,9 +174,8 @@ def _options(rules: TransportRules) -> dict[int, int | str]:
         pycurl.PATH_AS_IS: 1,
         pycurl.NOSIGNAL: 1,
         pycurl.USERAGENT: rules.user_agent,
-        # HTTP/2 where offered; a request waits for a connection that is being made instead of making its own.
+        # HTTP/2 where offered.
         pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS,
-        pycurl.PIPEWAIT: 1,
         pycurl.HTTP09_ALLOWED: 0,
         pycurl.TCP_KEEPALIVE: 1,
         pycurl.TCP_KEEPIDLE: 60,

@@ -10,11 +10,10 @@ from typing import Any, Final, Self, TypeVar
 import pycurl
 
 from pushops.delivery.answer import Answer, Fault
-from pushops.delivery.transport.origins import Origins
+from pushops.delivery.transport.origins import Origins, Waiting
 from pushops.delivery.transport.pulling import Source
 from pushops.delivery.transport.request import Request
 from pushops.delivery.transport.resolving import Resolver
-from pushops.delivery.transport.routes import Route
 from pushops.delivery.transport.rules import TransportRules
 from pushops.delivery.transport.transfer import Transfer
 from pushops.subscriptions.endpoint import IntakeRules, parse_endpoint
@@ -24,6 +23,7 @@ T = TypeVar("T")
 
 PULL: Final = 16  # requests taken between two looks at the network: encryption is slow enough to starve it
 PAUSE: Final = 0.05  # seconds until the source is asked again that had nothing
+PATIENCE: Final = 2.0  # seconds that a request waits for room at its host
 _WAIT: Final = 1.0  # seconds at most in one wait for the network
 _H2: Final = "2"
 
@@ -55,13 +55,13 @@ class Transport:
 
     def exchange(
         self, requests: Iterator[Request[T] | None], *, in_flight: int, stop_starting_at: float = math.inf
-    ) -> Iterator[tuple[Request[T], Answer]]:
-        """Each request with its answer, in the order of answers.
+    ) -> Iterator[tuple[Request[T], Answer | None]]:
+        """Each request that was pulled, with its answer, or with None if it was not begun: its host had no room.
 
-        Pulls the next request only when fewer than ``in_flight`` are out, and none after ``stop_starting_at`` (on the
-        monotonic clock); None from ``requests`` says that there is nothing at the moment. What was pulled is always
-        answered, within its deadline, unless the caller stops reading: then what is out is cut off, its fate unknown.
-        What ``requests`` raises is raised once everything out has been answered.
+        Pulls the next request only when fewer than ``in_flight`` are out, and begins none after ``stop_starting_at``
+        (on the monotonic clock); None from ``requests`` says that there is nothing at the moment. What was begun is
+        answered within the deadline, unless the caller stops reading: then it is cut off, its fate unknown. What
+        ``requests`` raises is raised once everything has come back.
         """
         if os.getpid() != self._pid:
             raise RuntimeError("expected a Transport made in this process, since connections cannot be shared")
@@ -74,6 +74,7 @@ class Transport:
                         yield request, refused
                 self._start_waiting()
                 yield from self._completed()
+                yield from self._not_begun(source)
                 self._rest(source, in_flight)
         finally:
             self._abandon()
@@ -91,18 +92,22 @@ class Transport:
         route = self._resolver.route(endpoint.host)
         if isinstance(route, Fault):
             return Answer(None, route)
-        self._origins.put(endpoint.host, (request, route))
+        self._origins.put(endpoint.host, Waiting(request, route, time.monotonic()))
         return None
 
     def _start_waiting(self) -> None:
-        for request, route in self._origins.take():
-            self._start(request, route)
+        for waiting in self._origins.take():
+            transfer = self._idle.pop() if self._idle else Transfer(self._rules)
+            transfer.begin(waiting.request, waiting.route, share=self._origins.multiplexes(waiting.route.host))
+            self._out[transfer.curl] = transfer
+            self._multi.add_handle(transfer.curl)
 
-    def _start(self, request: Request[Any], route: Route) -> None:
-        transfer = self._idle.pop() if self._idle else Transfer(self._rules)
-        transfer.begin(request, route)
-        self._out[transfer.curl] = transfer
-        self._multi.add_handle(transfer.curl)
+    def _not_begun(self, source: "Source[Any]") -> Iterator[tuple[Request[Any], None]]:
+        """What waited for so long that it had better be looked at again, or still waits when the time is over."""
+        if self._origins.waiting:
+            before = math.inf if source.stopped else time.monotonic() - PATIENCE
+            for waiting in self._origins.overdue(before):
+                yield waiting.request, None
 
     def _completed(self) -> Iterator[tuple[Request[Any], Answer]]:
         if not self._out:
@@ -144,7 +149,8 @@ class Transport:
     def _longest_wait(self, source: "Source[Any]") -> float:
         due = self._multi.timeout()
         wait = _WAIT if due < 0 else min(_WAIT, due / 1000)
-        return min(wait, PAUSE) if source.open and not source.willing else wait
+        looks_again = self._origins.waiting or (source.open and not source.willing)
+        return min(wait, PAUSE) if looks_again else wait
 
     def _abandon(self) -> None:
         for transfer in list(self._out.values()):
