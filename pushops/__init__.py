@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pushops.delivery.errors import ConflictError, MessageRefused
+    from pushops.delivery.sending import Sent
     from pushops.ops import Ops
     from pushops.settings import Settings
     from pushops.subscriptions.errors import SubscriptionRefused
@@ -18,12 +20,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "Candidate",
+    "ConflictError",
     "Evidence",
     "EvidenceOutcome",
     "Finding",
+    "MessageRefused",
     "Ops",
     "Rejected",
     "Saved",
+    "Sent",
     "State",
     "SubscriptionRefused",
     "open",
@@ -32,12 +37,15 @@ __all__ = [
 _HOMES: Final = {
     "Advice": "pushops.subscriptions.rejection",
     "Candidate": "pushops.subscriptions.registering",
+    "ConflictError": "pushops.delivery.errors",
     "Evidence": "pushops.subscriptions.evidence",
     "EvidenceOutcome": "pushops.subscriptions.evidence",
     "Finding": "pushops.subscriptions.evidence",
+    "MessageRefused": "pushops.delivery.errors",
     "Ops": "pushops.ops",
     "Rejected": "pushops.subscriptions.rejection",
     "Saved": "pushops.subscriptions.registering",
+    "Sent": "pushops.delivery.sending",
     "State": "pushops.subscriptions.lifecycle",
     "SubscriptionRefused": "pushops.subscriptions.errors",
 }

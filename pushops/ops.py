@@ -1,11 +1,16 @@
 """The public verbs on an opened runtime: what ``pushops.open()`` gives."""
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
+from pushops.delivery import service as delivery
+from pushops.delivery.cancelling import Cancelled
+from pushops.delivery.content import Payload
+from pushops.delivery.reading import Progress, ResultPage
+from pushops.delivery.sending import Sent
 from pushops.runtime import Runtime, open_runtime
 from pushops.settings import Settings
 from pushops.subscriptions import service as verbs
@@ -18,6 +23,9 @@ from pushops.subscriptions.touching import Touched
 from pushops.subscriptions.undoing import Undone
 from pushops.subscriptions.work import Conn
 
+if TYPE_CHECKING:
+    from pushops.doorbell import Doorbell
+
 
 class Ops:
     """pushops' verbs. Make it with ``pushops.open()``, in the process that uses it, and close it (or use ``with``).
@@ -28,6 +36,7 @@ class Ops:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
+        self._doorbell: Doorbell | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -36,6 +45,8 @@ class Ops:
         self.close()
 
     def close(self) -> None:
+        if self._doorbell is not None:
+            self._doorbell.close()
         self.runtime.close()
 
     def save_subscription(
@@ -181,6 +192,95 @@ class Ops:
             actor=actor,
             conn=conn,
         )
+
+    def send(
+        self,
+        payload: Payload,
+        *,
+        user: str | None = None,
+        tags: Iterable[str] | None = None,
+        ids: Iterable[UUID] | None = None,
+        service: str | None = None,
+        origin: str | None = None,
+        locale: str | None = None,
+        key: str | None = None,
+        everyone: bool = False,
+        ttl: timedelta | int | None = None,
+        urgency: str = "normal",
+        topic: str | None = None,
+        campaign: str | None = None,
+        not_before: datetime | None = None,
+        replayable: bool = True,
+        on_ambiguous: str = "retry",
+        on_in_doubt: str = "discard",
+        idempotency_key: str | None = None,
+        stamp: bool | None = None,
+        actor: str = "application",
+        conn: Conn | None = None,
+    ) -> Sent:
+        """Send to every live subscription that all named conditions hold for; ``tags`` means any of them.
+
+        ``key`` is a VAPID key's id; ``everyone=True`` has to be said. A mapping goes out as JSON that carries the
+        message's id (``{"pushops": {"id": ...}}``, unless ``stamp=False``), bytes and text as they are. ``ttl`` is in
+        seconds, from the first dispatch on. The same ``idempotency_key`` with the same request returns the first
+        message, with another it raises ConflictError. Raises MessageRefused with every fault, before anything is
+        written. Workers are rung at once; with ``conn`` beat finds the message after the caller's commit.
+        """
+        sent = delivery.send(
+            self.runtime,
+            payload,
+            user=user,
+            tags=tags,
+            ids=ids,
+            service=service,
+            origin=origin,
+            locale=locale,
+            key=key,
+            everyone=everyone,
+            ttl=ttl,
+            urgency=urgency,
+            topic=topic,
+            campaign=campaign,
+            not_before=not_before,
+            replayable=replayable,
+            on_ambiguous=on_ambiguous,
+            on_in_doubt=on_in_doubt,
+            idempotency_key=idempotency_key,
+            stamp=stamp,
+            actor=actor,
+            conn=conn,
+        )
+        if sent.created and conn is None and not_before is None:
+            self._bell().ring(sent)
+        return sent
+
+    def cancel(
+        self,
+        message_id: UUID | None = None,
+        *,
+        campaign: str | None = None,
+        actor: str = "application",
+        conn: Conn | None = None,
+    ) -> Cancelled:
+        """Cancel a message, or every open one of a campaign; what was sent stays sent. Raises NotFoundError."""
+        return delivery.cancel(self.runtime, message_id, campaign=campaign, actor=actor, conn=conn)
+
+    def message(self, message_id: UUID) -> Progress:
+        """A message and how many of its recipients are where; raises NotFoundError."""
+        return delivery.message(self.runtime, message_id)
+
+    def results(
+        self, message_id: UUID, *, outcome: str | None = None, after: str | None = None, limit: int = 1000
+    ) -> ResultPage:
+        """What became of each recipient, at most 1,000 a page; ``page.next`` is the ``after`` of the next one."""
+        return delivery.results(self.runtime, message_id, outcome=outcome, after=after, limit=limit)
+
+    def _bell(self) -> "Doorbell":
+        if self._doorbell is None:
+            from pushops.doorbell import Doorbell  # noqa: PLC0415  (Celery, only for who sends)
+
+            self._doorbell = Doorbell(self.runtime)
+        return self._doorbell
 
     def show(
         self, *, endpoint: str | None = None, subscription_id: UUID | None = None, conn: Conn | None = None
