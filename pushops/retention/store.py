@@ -5,6 +5,11 @@ from typing import Final, LiteralString
 # The last sign of life: a contact of the browser or an accepted push.
 CONTACT: Final[LiteralString] = "GREATEST(last_seen_at, last_success_at)"
 
+# While the guard of a push service is open, none of its rows ends or loses anything. In this form it stays a filter
+# beside the others and halves the planner's estimate of a page; as an array it would divide it by twenty.
+UNGUARDED: Final[LiteralString] = """push_service NOT IN (
+   SELECT g.push_service FROM {schema}.push_guard AS g WHERE g.closed_at IS NULL)"""
+
 # Quiet although we tried, or quiet for so long that trying no longer matters. The first condition is implied by
 # both, and is what the index can use. Rows under a legal hold keep their state.
 QUIET: Final[LiteralString] = f"""state = 'active' AND deleted_at IS NULL AND NOT legal_hold
@@ -34,7 +39,8 @@ AGED_OUT: Final[LiteralString] = f"""state IN ('pending', 'stale') AND deleted_a
        AND (last_tried_at > {CONTACT}
             OR registered_at < %(untried)s::timestamptz
                AND {CONTACT} < %(untried)s::timestamptz)
-     END"""
+     END
+ AND {UNGUARDED}"""
 
 # Ends and soft-deletes in one statement.
 AGE_EXPIRED: Final[LiteralString] = """
@@ -54,8 +60,9 @@ UPDATE {schema}.subscription_period AS p SET ended_at = greatest(now(), p.began_
    AND p.endpoint_hash = s.endpoint_hash AND p.ended_at IS NULL"""
 
 # Not deleted yet compares as unknown, so that IS NOT NULL would only spoil the planner's estimate of the page sizes.
-UNDO_IS_OVER: Final[LiteralString] = """deleted_at < %(cutoff)s::timestamptz
- AND scrubbed_at IS NULL AND NOT legal_hold AND state IN ('expired', 'revoked')"""
+UNDO_IS_OVER: Final[LiteralString] = f"""deleted_at < %(cutoff)s::timestamptz
+ AND scrubbed_at IS NULL AND NOT legal_hold AND state IN ('expired', 'revoked')
+ AND {UNGUARDED}"""
 
 # What is left has no credential: nobody can send to it, and nobody can undo it.
 SCRUB: Final[LiteralString] = """
@@ -65,8 +72,9 @@ WITH scrubbed AS (
    WHERE {batch} RETURNING id)
 SELECT count(*)::int FROM scrubbed"""
 
-TOMBSTONE_OVER: Final[LiteralString] = """deleted_at < %(cutoff)s::timestamptz
- AND NOT legal_hold AND state IN ('expired', 'revoked')"""
+TOMBSTONE_OVER: Final[LiteralString] = f"""deleted_at < %(cutoff)s::timestamptz
+ AND NOT legal_hold AND state IN ('expired', 'revoked')
+ AND {UNGUARDED}"""
 
 # Counted in the same statement, into a few rows of the batch's own. Day and lifetime are computed as the row goes
 # and in hours, on the integers that timestamps are: in days and in zones they cost as much as the delete itself.
