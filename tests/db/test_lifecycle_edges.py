@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 import pytest
 
+from pushops.delivery import guard
 from pushops.retention.policies import AGE_EXPIRED, AGE_STALE, SWEEPS
 from pushops.runtime import Runtime
 from pushops.subscriptions import service
@@ -45,6 +47,22 @@ def retire(rt: Runtime, pg: Pg, endpoint: str) -> object:
     return service.save_subscription(Runtime(limited, rt.db, None, rt.events), subscribe(), user_id=USER)
 
 
+def turn_back(rt: Runtime, pg: Pg, endpoint: str) -> object:  # noqa: ARG001  (as the verbs)
+    """The guard doubts an answer that this row's end, if it has one, came of."""
+    pg.execute("INSERT INTO push_provider (push_service) SELECT push_service FROM push_subscription")
+    pg.execute(
+        "INSERT INTO push_evidence (at, push_service, subscription_id, endpoint_hash, registration_no, finding,"
+        " started_at, state, outcome, was_state, was_votes)"
+        " SELECT coalesce(revoked_at, now()), push_service, id, endpoint_hash, registration_no, 'gone',"
+        " now() - interval '2 h', 'applied', 'revoked', coalesce(previous_state, 'active'), 0 FROM push_subscription"
+    )
+    opened: UUID = pg.execute(  # type: ignore[index]
+        "INSERT INTO push_guard (push_service, window_from, why)"
+        " SELECT push_service, now() - interval '2 h', 'share' FROM push_subscription RETURNING guard_id"
+    ).fetchone()[0]
+    return guard.turn_back(rt, opened, timedelta(seconds=10))
+
+
 def sweep(which: Sweep) -> Drive:
     """The sweep on a row that is quiet, tried and old enough for everything: only its state is left to decide."""
 
@@ -70,6 +88,7 @@ DRIVERS: Final[dict[Event, Drive]] = {
     Event.UNDONE: lambda rt, pg, _: service.undo(
         rt, since=rows.now(pg) - timedelta(days=1), dry_run=False, actor="test"
     ),
+    Event.TURNED_BACK: turn_back,
     Event.QUIET: sweep(AGE_STALE),
     Event.AGED_OUT: sweep(AGE_EXPIRED),
 }
@@ -106,7 +125,7 @@ def test_the_row_goes_where_the_table_says_and_nowhere_else(
             before |= {"votes": 2}
         assert {name: after[name] for name in ("state", *CLOCKS)} == {name: before[name] for name in ("state", *CLOCKS)}
         return
-    if event is Event.UNDONE:
+    if event in {Event.UNDONE, Event.TURNED_BACK}:
         assert after["state"] == before["previous_state"]
     else:
         assert after["state"] == edge.targets[0]
