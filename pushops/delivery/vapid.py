@@ -21,6 +21,8 @@ SIGN_EVERY: Final = timedelta(hours=1)
 RESIGN_EVERY: Final = timedelta(minutes=1)
 TOKENS_MAX: Final = 10_000
 
+# The library would take no https: subject with a path, and take localhost; `subject_fault` judges instead.
+_CONF: Final = {"no-strict": True}
 _MAILTO: Final = re.compile(r"mailto:[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@([^@?]+)", re.ASCII)
 _EXPECTED: Final = "expected PUSHOPS_VAPID_SUBJECT to be a mailto: or https: URI that reaches you"
 
@@ -51,7 +53,7 @@ class Tokens:
     def __init__(self, keys: Mapping[str, VapidKey], subject: str) -> None:
         self.signed = 0
         self._subject = subject
-        self._signers = {key_id: Vapid02(key.private) for key_id, key in keys.items()}
+        self._signers = {key_id: Vapid02(key.private, conf=_CONF) for key_id, key in keys.items()}
         self._tokens: dict[tuple[str, str], _Token] = {}
 
     def header(self, key_id: str, origin: str, now: datetime) -> str:
@@ -87,7 +89,7 @@ class Tokens:
         signer = self._signers.get(key_id)
         if signer is None:
             raise UnknownVapidKeyError(f"expected a VAPID key with the id {key_id!r}, found none")
-        claims = {"aud": origin, "exp": int((now + LIFETIME).timestamp()), "sub": self._subject}
+        claims = {"aud": origin, "exp": int((now + LIFETIME).timestamp()), "sub": self._subject or None}
         try:
             header: str = signer.sign(claims)["Authorization"]
         except (VapidException, ValueError, TypeError) as error:
