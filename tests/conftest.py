@@ -16,9 +16,11 @@ from pushops.db.migrate import migrate
 from pushops.events import Level
 from pushops.runtime import Runtime, open_runtime
 from pushops.sandbox import PostgresServer, ValkeyServer
+from pushops.sandbox.push import PushService
 from pushops.settings import Settings
 from tests import servers
 from tests.made import make_settings
+from tests.pushing import push_service
 
 LEAKS: Final = ("PUSHOPS_", "PG", "SENTRY_", "CELERY_", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_")
 
@@ -134,6 +136,22 @@ def pg(database_url: str) -> Iterator[psycopg.Connection[Any]]:
     """A plain connection to look at the test's tables, in autocommit, with their schema on its search path."""
     with psycopg.connect(database_url, autocommit=True, options="-c search_path=pushops") as conn:
         yield conn
+
+
+@pytest.fixture(scope="module")
+def push_server() -> Iterator[PushService]:
+    """One push service for a file of tests; ``pushed_to`` is what they use."""
+    with push_service() as service:
+        yield service
+
+
+@pytest.fixture
+def pushed_to(push_server: PushService) -> PushService:
+    """The file's push service, in good health and with nothing counted."""
+    push_server.outage(None)
+    push_server.clear()
+    push_server.reset_counts()
+    return push_server
 
 
 @pytest.fixture

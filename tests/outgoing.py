@@ -1,29 +1,35 @@
 """Sending for real in one process: our runtime, the sandbox's push service, the pump called as its task does."""
 
 import base64
+import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
 
 from pushops.delivery import fanning, pump, sending
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.pump import Pumped
 from pushops.delivery.shift import Tools, open_tools
+from pushops.events import Level
 from pushops.runtime import Runtime, open_runtime
 from pushops.sandbox.push import PushService
 from pushops.settings import Settings
 from pushops.subscriptions import service as subscriptions
-from pushops.subscriptions.keychain import keychain
+from pushops.subscriptions import base64url
+from pushops.subscriptions.keychain import AUTH, keychain
 
 Pg = psycopg.Connection[Any]
 SHORT = timedelta(milliseconds=300)
+Recorded = list[tuple[Level, str, Mapping[str, Any]]]
 
 
 def settings_for(settings: Settings, service: PushService, **changes: Any) -> Settings:
@@ -49,6 +55,26 @@ class Outgoing:
         for subscription in made:
             subscriptions.save_subscription(self.rt, subscription, application_server_key=key, **saved)
         endpoints = [subscription["endpoint"] for subscription in made]
+        self.endpoints += endpoints
+        return endpoints
+
+    def register(self, pg: Pg, vendor: str, count: int, **columns: Any) -> list[str]:
+        """The same for many, in one COPY: sealed as intake does it, otherwise rows like any other."""
+        chain = keychain(self.rt.settings)
+        key_id, public = next((key_id, key.public) for key_id, key in chain.vapid.items())
+        made = self.service.issue(vendor, count, base64.urlsafe_b64encode(public).rstrip(b"=").decode())
+        common = {"push_service": vendor, "vapid_key_id": key_id, "state": "active"} | columns
+        names = ["endpoint_hash", "endpoint", "p256dh", "auth_sealed", "auth_key_version", *common]
+        into = sql.SQL("COPY pushops.push_subscription ({}) FROM STDIN").format(
+            sql.SQL(", ").join(map(sql.Identifier, names))
+        )
+        with pg.cursor().copy(into) as copy:
+            for one in made:
+                digest = hashlib.sha256(one["endpoint"].encode()).digest()
+                sealed = chain.ring.seal(AUTH, digest, base64url.decode(one["keys"]["auth"]))
+                own = (digest, one["endpoint"], one["keys"]["p256dh"], sealed.blob, sealed.version)
+                copy.write_row((*own, *common.values()))
+        endpoints = [one["endpoint"] for one in made]
         self.endpoints += endpoints
         return endpoints
 
@@ -93,6 +119,68 @@ def ends(pg: Pg, message_id: UUID) -> Counter[str]:
     """How many recipients by outcome, or by state where they have none yet."""
     query = "SELECT coalesce(outcome, state) FROM pushops.push_dispatch WHERE message_id = %s"
     return Counter(row[0] for row in pg.execute(query, [message_id]).fetchall())
+
+
+def rows_of(pg: Pg, message_id: UUID, *columns: str) -> Counter[Any]:
+    """How many recipients have these columns' values, SQL expressions; tuples where there are several."""
+    query = f"SELECT {', '.join(columns)} FROM pushops.push_dispatch WHERE message_id = %s"
+    found = pg.execute(query.encode(), [message_id]).fetchall()
+    return Counter(row if len(columns) > 1 else row[0] for row in found)
+
+
+def one_row(pg: Pg, endpoint: str) -> dict[str, Any]:
+    """The ledger row of an endpoint that was sent one message."""
+    with pg.cursor(row_factory=dict_row) as cursor:
+        query = "SELECT * FROM pushops.push_dispatch WHERE endpoint_hash = sha256(convert_to(%s, 'UTF8'))"
+        (found,) = cursor.execute(query, [endpoint]).fetchall()
+        return found
+
+
+def subscriptions_of(pg: Pg, *columns: str, endpoints: Iterable[str] | None = None) -> Counter[Any]:
+    """How many subscriptions have these columns' values, of all or of some endpoints."""
+    query = f"SELECT {', '.join(columns)} FROM pushops.push_subscription WHERE %s::text[] IS NULL OR endpoint = ANY (%s)"
+    named = None if endpoints is None else list(endpoints)
+    found = pg.execute(query.encode(), [named, named]).fetchall()
+    return Counter(row if len(columns) > 1 else row[0] for row in found)
+
+
+def pages(recorded: Recorded) -> list[tuple[str, Any, Any]]:
+    """Whom somebody was woken for: event, push service, and why or with which code."""
+    return [
+        (name, fields.get("service"), fields.get("code") or fields.get("why"))
+        for level, name, fields in recorded
+        if level is Level.PAGE
+    ]
+
+
+# Times that rules look at, of rows that something happened to; what was never tried has none that is old.
+AGED: Final = {
+    "push_provider": "true",
+    "push_answer": "true",
+    "push_guard": "true",
+    "push_hold": "true",
+    "push_lane": "true",
+    "push_rate": "true",
+    "push_evidence": "true",
+    "push_throttle": "true",
+    "push_dispatch": "attempts > 0 OR suspect > 0 OR ended_at IS NOT NULL OR wait IS NOT NULL",
+    "push_subscription": "last_tried_at IS NOT NULL OR votes > 0 OR blocked_at IS NOT NULL OR revoked_at IS NOT NULL",
+}
+TIMES: Final = """
+SELECT table_name, array_agg(column_name::text) FROM information_schema.columns
+ WHERE table_schema = 'pushops' AND data_type = 'timestamp with time zone' AND table_name = ANY (%s)
+ GROUP BY table_name"""
+
+
+def age(pg: Pg, by: str) -> None:
+    """Let time pass: everything that happened lies further back by an interval, and what waits is due the sooner."""
+    far = "10000 days"  # and back: minutes must not meet on the way
+    for step in (f"- interval '{by}' - interval '{far}'", f"+ interval '{far}'"):
+        for table, columns in pg.execute(TIMES, [list(AGED)]).fetchall():
+            moves = ", ".join(f"{column} = {column} {step}" for column in columns)
+            pg.execute(f"UPDATE pushops.{table} SET {moves} WHERE {AGED[table]}".encode())
+    past = f"ARRAY(SELECT at - interval '{by}' FROM unnest(faults) AS at)"
+    pg.execute(f"UPDATE pushops.push_lane SET faults = {past} WHERE faults <> '{{}}'".encode())
 
 
 def hurry(pg: Pg) -> None:
