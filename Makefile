@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROWS ?= 1000000
 ROUNDS ?= 5
+SENDS ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system check ci lint types contracts migrations lock bench-purge bench-tenfold docs clean
+.PHONY: help setup demo test test-fast test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +55,10 @@ bench-purge: setup ## measure the purge against what one would write oneself (RO
 
 bench-tenfold: setup ## measure what ten times the rows do to the rate and to the dispatcher's memory
 	@$(BIN)/python -m bench.tenfold
+
+bench-send: ROUNDS = 3
+bench-send: setup ## measure sending against what one would send with oneself (SENDS=20000 ROUNDS=3)
+	@$(BIN)/python -m bench.send --sends $(SENDS) --rounds $(ROUNDS)
 
 docs: setup ## print the pages that come from the code
 	$(BIN)/python -c 'from pushops.events.catalog import as_markdown; print(as_markdown(), end="")' > docs/events.md

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,7 +21,7 @@ DATABASE: Final = "bench_run"
 # fsync, full_page_writes, synchronous_commit, wal_level and compression stay as PostgreSQL ships them. A checkpoint
 # within a timing would hit whoever is at work: every contender starts right after one and meets none. Autovacuum
 # likewise; the live window puts it back.
-OPTIONS: Final = {
+OPTIONS: Final[Mapping[str, str]] = {
     "shared_buffers": "512MB",
     "max_wal_size": "16GB",
     "min_wal_size": "2GB",  # segments are recycled: nobody pays for making new ones
@@ -50,9 +50,9 @@ def wait_for(look: Callable[[], Answer | None], seconds: float, expected: str, e
 class House:
     """A private PostgreSQL and Valkey, and one database at a time that contenders work on."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Mapping[str, str] = OPTIONS) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pushops-bench-"))  # logs, and what workers leave behind
-        self.postgres = PostgresServer(self.folder.with_name(self.folder.name + "-pg"), options=OPTIONS)
+        self.postgres = PostgresServer(self.folder.with_name(self.folder.name + "-pg"), options=options)
         self.valkey = ValkeyServer(self.folder.with_name(self.folder.name + "-broker"))
         self.keys = _new_keys()
 
@@ -99,9 +99,9 @@ class House:
 
 
 @contextmanager
-def opened() -> Iterator[House]:
+def opened(options: Mapping[str, str] = OPTIONS) -> Iterator[House]:
     """Servers that run for the length of the block, and are removed after it whatever happens."""
-    house = House()
+    house = House(options)
     atexit.register(house.remove)
     try:
         house.postgres.start()

@@ -13,8 +13,10 @@ from bench.layout import KEY_ORDER, LAYOUTS, LIVED_IN
 from bench.rounds import CTE, PIPELINE, SINGLE, Result, ratio, values
 from bench.timing import Timed
 
-# Bar and aim of each figure; the sign says which side of it is good.
-BARS: Final[Mapping[str, tuple[str, float, float | None]]] = {
+# Which side is good, the bar and the aim of a figure.
+Bar = tuple[str, float, float | None]
+
+BARS: Final[Mapping[str, Bar]] = {
     "pipeline_vs_single": (">=", 0.8, 1.4),
     "pipeline_vs_cte_loop": (">=", 2, 4),
     "lived_in_vs_single": (">=", 0.4, 0.8),
@@ -108,7 +110,7 @@ def show(found: Mapping[str, Any], conditions: str) -> None:
     console = Console(width=110, highlight=False)
     console.print(conditions)
     console.print(_rates_table(found["rows_per_s"], found["runs_per_layout"]))
-    console.print(_bars_table(found))
+    console.print(bars_table(found, BARS))
 
 
 def _rates_table(rates: Mapping[str, Mapping[str, int]], runs: Mapping[str, int]) -> Table:
@@ -119,9 +121,10 @@ def _rates_table(rates: Mapping[str, Mapping[str, int]], runs: Mapping[str, int]
     return table
 
 
-def _bars_table(found: Mapping[str, Any]) -> Table:
+def bars_table(found: Mapping[str, Any], bars: Mapping[str, Bar]) -> Table:
+    """Each figure beside its bar and its aim."""
     table = Table("figure", "found", "bar", "aim", "")
-    for name, (sign, bar, aim) in BARS.items():
+    for name, (sign, bar, aim) in bars.items():
         value = found[name]
         table.add_row(
             name, str(value), f"{sign} {bar:g}", f"{sign} {aim:g}" if aim else "", _verdict(value, sign, bar, aim)
