@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from typing import Any, Final
 
-MOST: Final = 4_000_000  # endpoints and messages that are told apart, each about 100 bytes
+MOST: Final = 2_000_000  # endpoints and messages that are told apart, each about 100 bytes
 MOST_DOUBLES: Final = 10_000
 
 
