@@ -1,6 +1,6 @@
 """How the transport behaves, read from the settings once; nothing else in the environment has a say."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.metadata import version
@@ -8,8 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from pushops.delivery.transport.routes import parse_target
 from pushops.errors import SettingsError
 from pushops.settings import Settings
+from pushops.subscriptions.hosts import parse_host_rules
 
 # Where Debian, Fedora, openSUSE, Alpine, the BSDs and macOS keep the certificates that the system trusts.
 CA_FILES: Final = (
@@ -45,7 +47,9 @@ class TransportRules:
 
 
 def transport_rules(settings: Settings) -> TransportRules:
-    """Raises SettingsError where there is no file of certificates to trust."""
+    """Raises SettingsError for a host pattern or target that is none, and where there are no certificates to trust."""
+    _check("PUSHOPS_CONNECT_TO", settings.connect_to)
+    _check("PUSHOPS_ALLOW_PRIVATE_HOSTS", settings.allow_private_hosts)
     return TransportRules(
         ca_file=ca_file(settings.ca_file),
         connect_timeout=settings.connect_timeout,
@@ -54,6 +58,15 @@ def transport_rules(settings: Settings) -> TransportRules:
         connect_to=MappingProxyType(settings.connect_to),
         private_hosts=tuple(settings.allow_private_hosts),
     )
+
+
+def _check(setting: str, hosts: Mapping[str, str] | Sequence[str]) -> None:
+    try:
+        parse_host_rules(dict.fromkeys(hosts, "own"))
+        for target in hosts.values() if isinstance(hosts, Mapping) else ():
+            parse_target(target)
+    except ValueError as error:
+        raise SettingsError(f"{setting}: {error}") from None
 
 
 def ca_file(named: Path | None) -> str:
