@@ -90,7 +90,14 @@ beat_schedule = {
     # What waited for a retry or a push service's Retry-After; what was rung for and lost.
     "send-due": {"task": "pushops.send_due", "schedule": 5.0, "options": {"expires": 5.0}},
     "reap-claims": {"task": "pushops.reap_claims", "schedule": 15.0, "options": {"expires": 15.0}},
+    # What an interrupted guard left to do, holds whose key is back, rows of campaigns that go on.
+    "tend-health": {"task": "pushops.tend_health", "schedule": 10.0, "options": {"expires": 10.0}},
     "tend-messages": {"task": "pushops.tend_messages", "schedule": 5.0, "options": {"expires": 5.0}},
+    "purge-ledger": {
+        "task": "pushops.purge_ledger",
+        "schedule": crontab(hour=3, minute=25),
+        "options": {"expires": 12 * 3600},
+    },
     "make-partitions": {
         "task": "pushops.make_partitions",
         "schedule": crontab(minute=50),

@@ -12,7 +12,7 @@ import redis
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
-from pushops.delivery import fanning, finishing, partitions, pump
+from pushops.delivery import fanning, finishing, guard, holds, partitions, providers, pump, retiring
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.shift import Tools, open_tools
 from pushops.errors import BrokerError
@@ -183,6 +183,15 @@ def reap_claims() -> None:
     pump.reap(current_runtime())
 
 
+@app.task(name="pushops.tend_health")
+def tend_health() -> None:
+    """Go on with what a guard's opening or an operator's word began; release holds whose cause is gone."""
+    rt = current_runtime()
+    guard.tend(rt)
+    holds.release_by_cause(rt)
+    providers.wake(rt, guard.TEND)
+
+
 @app.task(name="pushops.tend_messages")
 def tend_messages() -> None:
     """Find messages that begin now, whose doorbell was lost, or whose recipients all have an end."""
@@ -196,6 +205,12 @@ def tend_messages() -> None:
 def make_partitions() -> None:
     """Make the ledger's next weeks."""
     partitions.make_ahead(current_runtime())
+
+
+@app.task(name="pushops.purge_ledger")
+def purge_ledger() -> None:
+    """Drop the ledger's weeks that are over."""
+    retiring.retire(current_runtime())
 
 
 def bell(rt: Runtime) -> Bell:

@@ -6,7 +6,7 @@ middle of a page begins that page again.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -18,9 +18,9 @@ from pushops.delivery import partitions
 from pushops.delivery.message import PRIORITY, Audience, MessageState, Urgency
 from pushops.delivery.store import fanning as store
 from pushops.delivery.store.fanning import MessageRun, Page
+from pushops.delivery.valves import reading
 from pushops.runtime import Runtime
-from pushops.sweeps import store as sweeps_store
-from pushops.sweeps.valves import Reading, decide_pause, decide_stop_file, first_closed, seen
+from pushops.sweeps.valves import Reading
 
 NAME: Final = "fan-out"  # as operators call it: pushops sweep pause fan-out
 BUDGET: Final = timedelta(seconds=2)  # of one task: other messages wait behind it
@@ -56,7 +56,7 @@ class Step:
 
 def fan_out(rt: Runtime, message_id: UUID, *, budget: timedelta = BUDGET) -> Fanned:
     """Write pages of a message's recipients for about ``budget``."""
-    closed = reading(rt)
+    closed = reading(rt, NAME)
     if closed is not None:
         rt.events.emit("message.held", message=str(message_id), valve=closed.valve, reason=closed.reason)
         return Fanned(FanOut.HELD, reading=closed)
@@ -79,7 +79,7 @@ def _slice(rt: Runtime, message_id: UUID, until: float) -> Fanned:
             return Fanned(FanOut.MORE, rows)
         if time.monotonic() > looked + VALVES_FOR:
             looked = time.monotonic()
-            if closed := reading(rt):
+            if closed := reading(rt, NAME):
                 return Fanned(FanOut.HELD, rows, closed)
 
 
@@ -122,20 +122,6 @@ def at_once(tx: Tx, message_id: UUID, limit: int) -> MessageState:
         if found.done:
             return MessageState.SENDING
     return MessageState.WAITING
-
-
-def reading(rt: Runtime) -> Reading | None:
-    """The first valve that is not open: the stop file, an operator's pause. What cannot be seen holds."""
-
-    def pause() -> Reading:
-        with rt.db.transaction() as tx:
-            return decide_pause(sweeps_store.control(tx, NAME))
-
-    probes: list[tuple[str, Callable[[], Reading]]] = [
-        ("stop_file", lambda: decide_stop_file(rt.settings.stop_file)),
-        ("pause", pause),
-    ]
-    return first_closed([seen(valve, probe) for valve, probe in probes])
 
 
 def count(rt: Runtime, audience: Audience) -> Mapping[str, int]:

@@ -159,7 +159,7 @@ class Settings(BaseSettings):
     tombstone_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
     period_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
     receipt_retention: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
-    ledger_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
+    ledger_retention: Annotated[timedelta, Duration("36d", "3650d")] = timedelta(days=90)
     audit_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
 
     # Messages

@@ -31,7 +31,7 @@ def test_a_send_is_rung_for_once_and_a_repeat_is_not(ops: pushops.Ops, pg: Pg, v
         assert queue_length(broker) == 2
 
 
-def test_a_callers_transaction_rings_for_nothing(ops: pushops.Ops, pg: Pg, valkey_url: str, database_url: str) -> None:
+def test_a_callers_transaction_rings_for_nothing(ops: pushops.Ops, valkey_url: str, database_url: str) -> None:
     with redis.Redis.from_url(valkey_url) as broker, psycopg.connect(database_url) as mine:
         ops.send(b"x", everyone=True, conn=mine)
         mine.commit()

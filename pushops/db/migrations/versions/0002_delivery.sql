@@ -267,7 +267,6 @@ CREATE INDEX push_dispatch_due ON {schema}.push_dispatch (lane_id, priority, nex
   WHERE state = 'due';
 -- Attempts that may have been a hold's or an outage's rather than the row's own: given back when one is found.
 CREATE INDEX push_dispatch_suspect ON {schema}.push_dispatch (lane_id) WHERE state = 'due' AND suspect > 0;
-CREATE INDEX push_dispatch_paused ON {schema}.push_dispatch (message_id) WHERE state = 'paused';
 -- Rows of paused campaigns, by message: what is woken when a campaign goes on.
 CREATE INDEX push_dispatch_paused ON {schema}.push_dispatch (message_id) WHERE state = 'paused';
 CREATE INDEX push_dispatch_claimed ON {schema}.push_dispatch (claimed_until) WHERE state = 'claimed';
