@@ -6,11 +6,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
+from pushops.delivery import churn, guard, holds, providers
 from pushops.delivery import service as delivery
 from pushops.delivery.cancelling import Cancelled
+from pushops.delivery.churn import Churn
 from pushops.delivery.content import Payload
+from pushops.delivery.guard import Judged
 from pushops.delivery.reading import Progress, ResultPage
 from pushops.delivery.sending import Sent
+from pushops.delivery.store.holds import Released
 from pushops.runtime import Runtime, open_runtime
 from pushops.settings import Settings
 from pushops.subscriptions import service as verbs
@@ -281,6 +285,30 @@ class Ops:
 
             self._doorbell = Doorbell(self.runtime)
         return self._doorbell
+
+    def pause(self, kind: str, name: str, *, actor: str, why: str | None = None) -> bool:
+        """Stop sending to a ``provider``, under a ``key`` or of a ``campaign``; whether it was not stopped already."""
+        return providers.pause(self.runtime, providers.Pausable(kind), name, actor=actor, why=why)
+
+    def resume(self, kind: str, name: str, *, actor: str) -> bool:
+        """Go on sending; whether it had been stopped."""
+        return providers.resume(self.runtime, providers.Pausable(kind), name, actor=actor)
+
+    def accept_guard(self, service: str, *, reason: str, actor: str, dry_run: bool = True) -> Judged:
+        """Close a push service's guard and believe what it kept; by default only say what that is."""
+        return guard.accept(self.runtime, service, reason=reason, actor=actor, dry_run=dry_run)
+
+    def reject_guard(self, service: str, *, reason: str, actor: str, dry_run: bool = True) -> Judged:
+        """Close a push service's guard and discard what it kept; by default only say what that is."""
+        return guard.reject(self.runtime, service, reason=reason, actor=actor, dry_run=dry_run)
+
+    def release_hold(self, hold_id: UUID, *, actor: str, why: str) -> Released:
+        """Send again to a host under a key that refused it; it is held again if that still does."""
+        return holds.release(self.runtime, hold_id, actor=actor, why=why)
+
+    def churn(self, by: str, since: datetime, until: datetime) -> list[Churn]:
+        """Who left, by ``service``, ``reason`` or the ``campaign`` that found out."""
+        return churn.churn(self.runtime, churn.By(by), since, until)
 
     def show(
         self, *, endpoint: str | None = None, subscription_id: UUID | None = None, conn: Conn | None = None

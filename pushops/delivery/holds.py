@@ -167,9 +167,15 @@ def release_by_cause(rt: Runtime) -> int:
 
     Other faults show their end to the probe only.
     """
-    keys = keychain(rt.settings).vapid
     with rt.db.transaction() as tx:
-        mended = [hold for hold in store.open_by_code(tx, [NO_KEY]) if hold.vapid_key_id in keys]
-        done = [found for hold in mended if (found := store.release(tx, hold.lane_id, BY_CAUSE))]
+        found = store.open_by_code(tx, [NO_KEY])
+        mended = [hold for hold in found if hold.vapid_key_id in keychain(rt.settings).vapid]
+        done = [freed for hold in mended if (freed := store.release(tx, hold.lane_id, BY_CAUSE))]
     announce(rt, (), done)
     return len(done)
+
+
+def holds_like(rt: Runtime, prefix: str) -> list[UUID]:
+    """Open holds whose ids begin so, two at most."""
+    with rt.db.transaction() as tx:
+        return store.like(tx, prefix)

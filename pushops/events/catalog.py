@@ -41,7 +41,7 @@ CATALOG: Final[dict[str, EventKind]] = {
         "warning", "service why code attempts faults", "only probes are sent; a page the first time in an hour"
     ),
     "provider.recovered": _kind("info", "service", "a push service took a message again"),
-    "provider.paused": _kind("warning", "kind name verb actor", "an operator paused or resumed sending"),
+    "send.paused": _kind("warning", "kind what verb actor", "an operator paused or resumed sending"),
     "hold.opened": _kind(
         "page", "hold service host key code lifted", "our key or configuration is refused: its messages wait"
     ),
