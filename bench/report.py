@@ -35,7 +35,7 @@ def figures(
     """Everything that was measured, under the names that the bars go by; the worse layout where there is one figure."""
     return {
         "rows_per_s": {layout: _rates(results, layout) for layout in LAYOUTS},
-        "runs_per_layout": _runs(results),
+        "runs": {layout: _runs(results, layout) for layout in LAYOUTS},
         "pipeline_vs_single": _rate(results, KEY_ORDER, SINGLE),
         "pipeline_vs_cte_loop": min(_rate(results, layout, CTE) for layout in LAYOUTS),
         "lived_in_vs_single": _rate(results, LIVED_IN, SINGLE),
@@ -71,9 +71,9 @@ def _rates(results: list[Result], layout: str) -> dict[str, int]:
     return {label: round(median(each.rate for each in of)) for label, of in found.items() if of}
 
 
-def _runs(results: list[Result]) -> dict[str, int]:
-    """How often each contender ran on each layout."""
-    return dict(Counter(each.label for each in results if each.layout == KEY_ORDER))
+def _runs(results: list[Result], layout: str) -> dict[str, int]:
+    """How often each contender ran on a layout."""
+    return dict(Counter(each.label for each in results if each.layout == layout))
 
 
 def _rate(results: list[Result], layout: str, to: str, of: str = PIPELINE) -> float:
@@ -109,15 +109,16 @@ def show(found: Mapping[str, Any], conditions: str) -> None:
     """A table of rates and one of figures against their bars."""
     console = Console(width=110, highlight=False)
     console.print(conditions)
-    console.print(_rates_table(found["rows_per_s"], found["runs_per_layout"]))
+    console.print(_rates_table(found["rows_per_s"], found["runs"]))
     console.print(bars_table(found, BARS))
 
 
-def _rates_table(rates: Mapping[str, Mapping[str, int]], runs: Mapping[str, int]) -> Table:
-    table = Table("contender", "runs", *(f"rows/s, {layout}" for layout in rates), title="medians over the runs")
+def _rates_table(rates: Mapping[str, Mapping[str, int]], runs: Mapping[str, Mapping[str, int]]) -> Table:
+    columns = [column for layout in rates for column in (f"rows/s, {layout}", "runs")]
+    table = Table("contender", *columns, title="medians over the runs")
     for label in dict.fromkeys(label for found in rates.values() for label in found):
-        shown = (f"{found[label]:,}" if label in found else "" for found in rates.values())
-        table.add_row(label, str(runs[label]), *shown)
+        cells = ((f"{found[label]:,}", str(runs[layout][label])) for layout, found in rates.items())
+        table.add_row(label, *(cell for pair in cells for cell in pair))
     return table
 
 

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from bench import tenfold
+from bench.beside import Beside, Pair
 from tests import servers
 
 ROOT: Final = Path(__file__).parents[2]
@@ -40,17 +42,54 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.mark.timeout(300)
-def test_the_benchmark_ends_with_every_figure_on_its_last_line_and_leaves_nothing_behind(folder: Path) -> None:
-    command = [sys.executable, "-m", "bench.purge", *SMALL]
+def run(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
+    """The last line of a benchmark's output; it must have left nothing in ``folder``."""
+    command = [sys.executable, "-m", module, *arguments]
     environment = os.environ | {"TMPDIR": str(folder)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    assert list(folder.iterdir()) == []
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_the_benchmark_ends_with_every_figure_on_its_last_line_and_leaves_nothing_behind(folder: Path) -> None:
+    found = run(folder, "bench.purge", *SMALL)
     assert found.keys() >= ASKED_FOR
     assert {name for name in ASKED_FOR if found[name] is None} == {"live_p99_vs_idle"}  # there is no live window
     for rates in found["rows_per_s"].values():
         assert rates.keys() == CONTENDERS
     assert found["args_bytes_max"] < 256
     assert found["message_bytes_max"] < 4096
-    assert list(folder.iterdir()) == []
+    assert found["runs"] == dict.fromkeys(found["rows_per_s"], dict.fromkeys(CONTENDERS, 1))
+
+
+@pytest.mark.timeout(300)
+def test_tenfold_tables_are_measured_with_their_dispatchers(folder: Path) -> None:
+    found = run(folder, "bench.tenfold", "--rows", "2000", "--rounds", "1")
+    assert found["rows"] == [2_000, 20_000]
+    assert all(rate > 0 for rate in found["rows_per_s"])
+    for small, large in found["dispatcher"].values():
+        assert large["batches"] > small["batches"] > 0
+
+
+@pytest.mark.parametrize(
+    ("rates", "memory", "ok"),
+    [
+        ([(100, 80), (100, 90), (100, 70)], (50.0, 50.0), True),
+        ([(100, 74), (100, 90), (100, 70)], (50.0, 50.0), False),
+        ([(100, 100)], (50.0, 60.0), False),
+    ],
+)
+def test_tenfold_holds_where_neither_rate_nor_memory_gives_way(
+    rates: list[tuple[float, float]], memory: tuple[float, float], ok: bool
+) -> None:
+    found = tenfold.figures((1, 10), rates, {"index": [{"mb": each} for each in memory]})
+    assert found["ok"] is ok
+
+
+def test_a_purge_that_ends_before_its_window_gives_no_figure() -> None:
+    pairs = [Pair(4.0, 8.0, 2.0, 2.2, seconds, 1.0) for seconds in (20.1, 20.0, 20.5)]
+    assert Beside(pairs, 20.0).ratio == 2.0
+    assert Beside(pairs, 20.3).ratio is None
