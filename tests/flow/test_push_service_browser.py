@@ -147,6 +147,16 @@ def test_what_was_not_acknowledged_comes_again(service: PushService, sender: Sen
     again.close()
 
 
+def test_now_or_never_reaches_who_is_there_and_is_not_kept(
+    service: PushService, browser: Browser, sender: Sender
+) -> None:
+    browser.ask("hello", use_webpush=True)
+    subscription = browser.subscribe(new_channel(), sender.public)
+    push(service, subscription, b"now", sender, TTL="0")
+    assert browser.read(browser.hear()) == b"now"
+    assert service.messages(subscription["endpoint"]) == []
+
+
 def test_an_unknown_browser_is_given_a_new_name(browser: Browser) -> None:
     assert browser.ask("hello", use_webpush=True, uaid="f" * 32)["uaid"] != "f" * 32
 

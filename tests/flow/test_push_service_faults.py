@@ -1,10 +1,16 @@
 """What scripts make of the push service: every fault looks to a sender as the real one does."""
 
+import socket
+import ssl
 import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
 
+import h2.connection
 import pycurl
 import pytest
+from hyperframe.frame import Frame, GoAwayFrame, HeadersFrame
 
 from pushops.sandbox.push import PushService
 from pushops.sandbox.push.answers import named, names
@@ -167,6 +173,24 @@ def test_a_fault_ends_the_connection(service: PushService, sender: Sender, fault
         assert counts["received"] == 0
 
 
+@pytest.mark.parametrize("fault", ["reset", "close"])
+def test_a_reset_is_one_and_a_close_is_none(service: PushService, sender: Sender, fault: str) -> None:
+    service.script("fault", fault=fault)
+    said = fields(service.issue("fcm")[0]["endpoint"], sender)
+    path, rest = said[3][1], "".join(f"{name}: {value}\r\n" for name, value in said[4:])
+    context = ssl.create_default_context(cafile=str(service.ca_file))
+    with (
+        socket.create_connection(("127.0.0.1", service.port), timeout=5) as plain,
+        context.wrap_socket(plain, server_hostname="fcm.googleapis.com") as connection,
+    ):
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: fcm.googleapis.com\r\n{rest}\r\n".encode())
+        if fault == "close":
+            assert connection.recv(100) == b""
+        else:
+            with pytest.raises(ConnectionResetError):
+                connection.recv(100)
+
+
 @BOTH
 def test_what_was_accepted_before_a_reset_is_counted(service: PushService, sender: Sender, http1: bool) -> None:
     service.script("lost", fault="reset", accept=True)
@@ -217,6 +241,49 @@ def test_going_away_ends_the_connection_and_the_next_one_works(service: PushServ
     assert service.counts()["connections_h2"] == 2
 
 
+def test_going_away_says_what_was_processed_and_answers_that(service: PushService, sender: Sender) -> None:
+    """Two requests at once: the first is slow, the second is sent away, and the first is still answered."""
+    slow, away = service.issue("fcm", 2)
+    service.script("slow", endpoints=[slow["endpoint"]], delay=0.3)
+    service.script("away", endpoints=[away["endpoint"]], fault="goaway", at="headers", code=0)
+    context = ssl.create_default_context(cafile=str(service.ca_file))
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", service.port), timeout=5) as plain,
+        context.wrap_socket(plain, server_hostname="fcm.googleapis.com") as connection,
+    ):
+        client = h2.connection.H2Connection()
+        client.initiate_connection()
+        for stream, subscription in ((1, slow), (3, away)):
+            client.send_headers(stream, fields(subscription["endpoint"], sender), end_stream=True)
+        connection.sendall(client.data_to_send())
+        gone, statuses = None, {}
+        while data := connection.recv(65536):
+            # h2 forgets streams at a GOAWAY; frames are what counts here.
+            for frame in frames(data):
+                if isinstance(frame, GoAwayFrame):
+                    gone = (frame.last_stream_id, frame.error_code)
+                elif isinstance(frame, HeadersFrame):
+                    statuses[frame.stream_id] = client.decoder.decode(frame.data)[0][1]
+    assert gone == (1, 0)
+    assert statuses == {1: "201"}
+
+
+def fields(endpoint: str, sender: Sender) -> list[tuple[str, str]]:
+    parts = urlsplit(endpoint)
+    head = [(":method", "POST"), (":scheme", "https"), (":authority", parts.netloc), (":path", parts.path)]
+    return [*head, ("authorization", sender.authorization(endpoint)), ("ttl", "60")]
+
+
+def frames(data: bytes) -> Iterator[Frame]:
+    """The frames in what was read, which here never ends within one."""
+    while data:
+        frame, length = Frame.parse_frame_header(memoryview(data[:9]))
+        frame.parse_body(memoryview(data[9 : 9 + length]))
+        yield frame
+        data = data[9 + length :]
+
+
 # TLS and listening
 
 
@@ -255,7 +322,32 @@ def test_down_refuses_connections_and_up_brings_the_port_back(service: PushServi
     assert push(service, subscription, sender=sender).status == 201
 
 
+def test_deaf_takes_connections_and_says_nothing(service: PushService, sender: Sender) -> None:
+    service.outage("deaf")
+    got = once(service, sender, timeout=0.4)
+    assert (got.error, got.status) == (pycurl.E_OPERATION_TIMEDOUT, 0)
+    service.outage("down")
+    assert once(service, sender).error == pycurl.E_COULDNT_CONNECT
+    service.outage(None)
+    assert once(service, sender).status == 201
+
+
 # Incidents
+
+
+@pytest.mark.parametrize(
+    ("vendor", "status", "text"),
+    [("fcm", 403, b"token has expired"), ("mozilla", 401, b"109"), ("apple", 403, b"BadJwtToken"), ("wns", 401, b"")],
+)
+def test_a_day_between_the_clocks_makes_tokens_expire(
+    service: PushService, sender: Sender, vendor: str, status: int, text: bytes
+) -> None:
+    service.outage("clock")
+    got = once(service, sender, vendor)
+    assert (got.status, text in got.body) == (status, True)
+    assert parsedate_to_datetime(got.headers["date"]).timestamp() > time.time() + 80_000
+    service.outage(None)
+    assert once(service, sender, vendor).status == 201
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pushops.errors import PushopsError
 from pushops.sandbox.push.answers import Answer, names
 from pushops.sandbox.push.counts import Counts
 from pushops.sandbox.push.http1 import written
-from pushops.sandbox.push.outages import scripts_of
+from pushops.sandbox.push.outages import Listening, Outage, find, scripts_of
 from pushops.sandbox.push.vendors import Vendor
 
 if TYPE_CHECKING:
@@ -87,15 +87,19 @@ class Control:
         self._service.decrypt = bool(said["on"])
 
     async def _outage(self, said: dict[str, Any]) -> list[str]:
-        await self._server.up()
-        for name in [name for name in self._service.scripts if name.startswith("outage ")]:
-            self._service.clear_script(name)
-        found = [] if said.get("name") is None else scripts_of(said["name"])
-        if said.get("name") == "down":
-            await self._server.down()
-        for script in found:
+        """In place of the one that is staged; without a name, none."""
+        name = said.get("name")
+        outage = Outage("all is well") if name is None else find(name)
+        for old in [script for script in self._service.scripts if script.startswith("outage ")]:
+            self._service.clear_script(old)
+        for script in scripts_of(name) if name else []:
             self._server.set_script(script)
-        return [str(script["name"]) for script in found]
+        self._service.clock_ahead = outage.clock_ahead
+        if outage.listening is Listening.YES:
+            await self._server.up()
+        else:
+            await self._server.down(deaf=outage.listening is Listening.DEAF)
+        return [script for script in self._service.scripts if script.startswith("outage ")]
 
 
 class ControlConnection(asyncio.Protocol):

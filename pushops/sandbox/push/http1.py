@@ -7,7 +7,7 @@ import h11
 
 from pushops.sandbox.push.answers import Answer
 from pushops.sandbox.push.service import Exchange, Request, Service
-from pushops.sandbox.push.talk import Talk, bytes_of, date, phrase
+from pushops.sandbox.push.talk import Talk, bytes_of, phrase
 from pushops.sandbox.push.websocket import WebSocket
 
 ONLY: Final = 1  # there is one request at a time
@@ -37,11 +37,11 @@ class Http1(Talk):
             self._socket.lost()
 
     def say(self, stream: int, answer: Answer) -> None:  # noqa: ARG002 - there is one stream
-        self.transport.write(written(answer))
+        self.transport.write(written(self.service.dated(answer)))
         self._answered(answer)
 
     def drip(self, stream: int, answer: Answer, pause: float) -> None:  # noqa: ARG002 - there is one stream
-        remaining = bytes_of(written(answer))
+        remaining = bytes_of(written(self.service.dated(answer)))
 
         def one() -> None:
             byte = next(remaining, None)
@@ -112,7 +112,6 @@ class Http1(Talk):
 def written(answer: Answer) -> bytes:
     """The bytes of an answer."""
     lines = [f"HTTP/1.1 {answer.status} {phrase(answer.status)}"]
-    lines.append(f"Date: {date()}")
     lines += [f"{name}: {value}" for name, value in answer.headers]
     if answer.status not in _NO_BODY:
         lines.append(f"Content-Length: {len(answer.body)}")

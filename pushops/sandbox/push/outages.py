@@ -1,6 +1,8 @@
 """Incidents that happened, as scripts: `pushops sandbox outage NAME` stages them."""
 
 from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
 from typing import Any, Final
 
 from pushops.errors import PushopsError
@@ -11,12 +13,26 @@ APPLE: Final = "*.push.apple.com"
 MOZILLA: Final = "updates.push.services.mozilla.com"
 
 
+class Listening(StrEnum):
+    """What the port does."""
+
+    YES = "yes"
+    REFUSES = "refuses"
+    DEAF = "deaf"
+
+
 @dataclass(frozen=True)
 class Outage:
-    """What happened, and the scripts that stage it (without names: they are numbered)."""
+    """What happened, and what stages it.
+
+    ``scripts``: without names, they are numbered. ``listening``: whether connections are refused, or taken and never
+    read. ``clock_ahead``: seconds that the service's clock is ahead of the sender's.
+    """
 
     meaning: str
     scripts: tuple[dict[str, Any], ...] = ()
+    listening: Listening = Listening.YES
+    clock_ahead: float = 0.0
 
 
 OUTAGES: Final[dict[str, Outage]] = {
@@ -92,7 +108,11 @@ OUTAGES: Final[dict[str, Outage]] = {
     "http1": Outage("HTTP/2 is not offered any more", ({"handshake": "http1"},)),
     "tls": Outage("certificates come from an authority that nobody trusts", ({"handshake": "stranger"},)),
     "tls-expired": Outage("certificates have expired", ({"handshake": "expired"},)),
-    "down": Outage("connections are refused"),
+    "down": Outage("connections are refused", listening=Listening.REFUSES),
+    "deaf": Outage("connections are accepted, and nothing is ever said on them", listening=Listening.DEAF),
+    "clock": Outage(
+        "the sender's clock is a day behind: every token has expired", clock_ahead=timedelta(days=1).total_seconds()
+    ),
 }
 DNS: Final = "dns"
 DNS_MEANING: Final = "names do not resolve: staged in the sender, with PUSHOPS_CONNECT_TO"
@@ -100,14 +120,14 @@ DNS_MEANING: Final = "names do not resolve: staged in the sender, with PUSHOPS_C
 
 def scripts_of(name: str) -> list[dict[str, Any]]:
     """The scripts of an outage; PushopsError for an unknown one."""
-    return [{**script, "name": f"outage {name} {number}"} for number, script in enumerate(_find(name).scripts)]
+    return [{**script, "name": f"outage {name} {number}"} for number, script in enumerate(find(name).scripts)]
 
 
 def meaning_of(name: str) -> str:
-    return _find(name).meaning
+    return find(name).meaning
 
 
-def _find(name: str) -> Outage:
+def find(name: str) -> Outage:
     found = OUTAGES.get(name)
     if found is None:
         raise PushopsError(f"expected an outage, one of {', '.join(sorted(OUTAGES))}; got {name!r}")

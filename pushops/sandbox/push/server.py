@@ -82,8 +82,12 @@ class Server:
         )
         self._socket = None
 
-    async def down(self) -> None:
-        """Refuse connections and end those there are; the port stays ours, but nobody listens on it."""
+    async def down(self, *, deaf: bool = False) -> None:
+        """End the connections there are and refuse new ones; the port stays ours, but nobody listens on it.
+
+        ``deaf``: the kernel takes connections, and nobody ever reads from them.
+        """
+        await self.up()
         if self._server is None:
             return
         self._server.close()
@@ -91,6 +95,8 @@ class Server:
         for transport in list(self.open):
             transport.abort()
         self._socket = bind(self._config.port)
+        if deaf:
+            self._socket.listen(BACKLOG)
 
     def set_script(self, described: dict[str, object]) -> None:
         self.service.set_script(parse(described, self.serial_of))

@@ -5,6 +5,7 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from typing import Final
 
 from pushops.sandbox.push.answers import Answer, named, refusal
@@ -70,6 +71,15 @@ class Service:
         self._verifier = Verifier()
         self._used: Counter[str] = Counter()
         self._turns: Counter[tuple[str, int]] = Counter()
+        self.clock_ahead = 0.0
+
+    def now(self) -> float:
+        """Seconds of the epoch by the service's own clock, which an outage may set ahead of the sender's."""
+        return time.time() + self.clock_ahead
+
+    def dated(self, answer: Answer) -> Answer:
+        """An answer with its Date: senders compare their clocks with it."""
+        return answer.with_headers(("Date", formatdate(self.now(), usegmt=True)))
 
     def set_script(self, script: Script) -> None:
         """Add a script, in front of the others; one of the same name is replaced and begins anew."""
@@ -157,7 +167,7 @@ class Service:
             return named("*-410", vendor)
         authorization = request.headers.get("authorization")
         origin = f"https://{request.host}"
-        flaw = self._verifier.check(authorization, origin, vendor, subscriber.fingerprint, time.time())
+        flaw = self._verifier.check(authorization, origin, vendor, subscriber.fingerprint, self.now())
         if flaw is not None:
             self.counts.totals[f"vapid_{flaw}"] += 1
             return refusal(vendor, flaw)

@@ -3,11 +3,9 @@
 import asyncio
 import socket
 import struct
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
@@ -131,11 +129,6 @@ def phrase(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return "Unknown"
-
-
-def date() -> str:
-    """The Date header: senders compare their clocks with it."""
-    return formatdate(time.time(), usegmt=True)
 
 
 def bytes_of(text: bytes) -> Iterator[bytes]:
