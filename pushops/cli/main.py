@@ -22,6 +22,7 @@ NOUNS: Final = {
     "stats": "How many left, and what told us so.",
     "sweep": "List, preview, run and pause sweeps; release what they set apart.",
     "run": "List, show, watch, pause, resume and cancel runs of sweeps.",
+    "message": "Send messages, cancel them, and see what became of each recipient.",
     "subscription": "Show, list, import and bring back subscriptions.",
 }
 

@@ -25,11 +25,12 @@ _AGES: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 def print_json(value: object) -> None:
     """Dataclasses as objects, times as ISO 8601, durations in seconds."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=_as_json)
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=as_plain)
     sys.stdout.write(_visible(text) + "\n")  # they stand within strings only, and stay the same to who reads JSON
 
 
-def _as_json(value: object) -> object:
+def as_plain(value: object) -> object:
+    """For JSON: what it has no form of."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, timedelta):

@@ -88,6 +88,13 @@ def messages(
         return store.page(tx, campaign=campaign, state=state, before=before or LATEST, limit=_limit(limit))
 
 
+def messages_like(rt: Runtime, prefix: str) -> list[UUID]:
+    """At most two messages whose ids begin so; ``prefix`` has hexadecimal digits and hyphens."""
+    digits = prefix.replace("-", "")
+    with rt.db.transaction() as tx:
+        return store.like(tx, UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+
+
 def results(
     rt: Runtime, message_id: UUID, *, outcome: str | None = None, after: str | None = None, limit: int = MOST
 ) -> ResultPage:
