@@ -93,6 +93,10 @@ beat_schedule = {
     # What an interrupted guard left to do, holds whose key is back, rows of campaigns that go on.
     "tend-health": {"task": "pushops.tend_health", "schedule": 10.0, "options": {"expires": 10.0}},
     "tend-messages": {"task": "pushops.tend_messages", "schedule": 5.0, "options": {"expires": 5.0}},
+    "purge-messages": _nightly("purge-messages", 4, 20),
+    "purge-evidence": _nightly("purge-evidence", 4, 30),
+    "purge-answers": _nightly("purge-answers", 4, 40),
+    "purge-audit": _nightly("purge-audit", 4, 50),
     "purge-ledger": {
         "task": "pushops.purge_ledger",
         "schedule": crontab(hour=3, minute=25),

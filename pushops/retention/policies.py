@@ -102,6 +102,52 @@ PURGE_RUNS: Final = Sweep(
     windows=(Window("cutoff", ("receipt_retention",), floor=7 * _DAY),),
     effect=store.PURGE_RUNS,
 )
+# The order of ids is that of time, so that the key itself says what is old. A message goes once its week of the ledger
+# has gone; push_answer is the guard's memory, which looks back 35 days.
+PURGE_MESSAGES: Final = Sweep(
+    name="purge-messages",
+    meaning="closed messages whose recipients have left the ledger are deleted after PUSHOPS_LEDGER_RETENTION",
+    table="{schema}.push_message",
+    index="push_message_pkey",
+    key=(Column("message_id", "uuid"),),
+    identity=Column("message_id", "uuid"),
+    predicate=store.MESSAGE_OVER,
+    windows=(Window("cutoff", ("ledger_retention",), floor=30 * _DAY),),
+    effect=store.PURGE_MESSAGES,
+)
+PURGE_EVIDENCE: Final = Sweep(
+    name="purge-evidence",
+    meaning="what push services said against subscriptions is deleted after PUSHOPS_LEDGER_RETENTION",
+    table="{schema}.push_evidence",
+    index="push_evidence_purge",
+    key=(Column("at", "timestamptz"), Column("evidence_id", "uuid")),
+    identity=Column("evidence_id", "uuid"),
+    predicate=store.EVIDENCE_OVER,
+    windows=(Window("cutoff", ("ledger_retention",), floor=30 * _DAY),),
+    effect=store.PURGE_EVIDENCE,
+)
+PURGE_ANSWERS: Final = Sweep(
+    name="purge-answers",
+    meaning="counts of answers by the minute are deleted after PUSHOPS_LEDGER_RETENTION",
+    table="{schema}.push_answer",
+    index="push_answer_purge",
+    key=(Column("minute", "timestamptz"), Column("push_service", "text")),
+    identity=Column("push_service || ' ' || minute", "text"),
+    predicate=store.ANSWER_OVER,
+    windows=(Window("cutoff", ("ledger_retention",), floor=36 * _DAY),),
+    effect=store.PURGE_ANSWERS,
+)
+PURGE_AUDIT: Final = Sweep(
+    name="purge-audit",
+    meaning="who did what to which subscription is deleted after PUSHOPS_AUDIT_RETENTION",
+    table="{schema}.audit",
+    index="audit_pkey",
+    key=(Column("audit_id", "uuid"),),
+    identity=Column("audit_id", "uuid"),
+    predicate=store.AUDIT_OVER,
+    windows=(Window("cutoff", ("audit_retention",), floor=30 * _DAY),),
+    effect=store.PURGE_AUDIT,
+)
 
 SWEEPS: Final[dict[str, Sweep]] = {
     sweep.name: sweep
@@ -113,5 +159,9 @@ SWEEPS: Final[dict[str, Sweep]] = {
         PURGE_PERIODS,
         PURGE_RECEIPTS,
         PURGE_RUNS,
+        PURGE_MESSAGES,
+        PURGE_EVIDENCE,
+        PURGE_ANSWERS,
+        PURGE_AUDIT,
     )
 }

@@ -151,3 +151,33 @@ WITH gone AS (DELETE FROM {schema}.sweep_run WHERE {batch} RETURNING run_id),
 released AS (
   DELETE FROM {schema}.sweep_quarantine AS q USING gone WHERE q.run_id = gone.run_id AND q.released_at IS NOT NULL)
 SELECT count(*)::int FROM gone"""
+
+# By the key first, which is what the walk can use. A message that was cancelled before it began has only its own end.
+# One look into the one week that it could be in, for each message; a week that is gone has nothing to look into.
+MESSAGE_OVER: Final[LiteralString] = """message_id < {schema}.id_floor(%(cutoff)s::timestamptz)
+ AND closed_at < %(cutoff)s::timestamptz AND coalesce(expires_at, closed_at) < %(cutoff)s::timestamptz
+ AND NOT EXISTS (SELECT FROM {schema}.push_dispatch AS d WHERE d.message_id = push_message.message_id)"""
+
+PURGE_MESSAGES: Final[LiteralString] = """
+WITH gone AS (DELETE FROM {schema}.push_message WHERE {batch} RETURNING 1)
+SELECT count(*)::int FROM gone"""
+
+# What waits for somebody's judgement stays, however long.
+EVIDENCE_OVER: Final[LiteralString] = "at < %(cutoff)s::timestamptz AND state <> 'pending'"
+
+PURGE_EVIDENCE: Final[LiteralString] = """
+WITH gone AS (DELETE FROM {schema}.push_evidence WHERE {batch} RETURNING 1)
+SELECT count(*)::int FROM gone"""
+
+ANSWER_OVER: Final[LiteralString] = "minute < %(cutoff)s::timestamptz"
+
+PURGE_ANSWERS: Final[LiteralString] = """
+WITH gone AS (DELETE FROM {schema}.push_answer WHERE {batch} RETURNING 1)
+SELECT count(*)::int FROM gone"""
+
+AUDIT_OVER: Final[LiteralString] = """audit_id < {schema}.id_floor(%(cutoff)s::timestamptz)
+ AND at < %(cutoff)s::timestamptz"""
+
+PURGE_AUDIT: Final[LiteralString] = """
+WITH gone AS (DELETE FROM {schema}.audit WHERE {batch} RETURNING 1)
+SELECT count(*)::int FROM gone"""

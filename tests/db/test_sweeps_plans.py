@@ -40,16 +40,37 @@ RECEIPTS = """
 INSERT INTO sweep_receipt (batch_id, run_id, rows_done, rows_locked, seconds, worker)
 SELECT batch_id, run_id, 1, 0, 0, 'test' FROM sweep_batch"""
 
+# Four months of messages, this week's with a row in the ledger; evidence, counts and audit of as long.
+MESSAGES = """
+INSERT INTO push_message (message_id, ttl, state, first_dispatched_at, expires_at, closed_at)
+SELECT id_floor(at), 60, 'closed', at, at, at
+  FROM (SELECT now() - n * interval '15 minutes' AS at FROM generate_series(1, 12000) AS n) AS rows"""
+LEDGER = """
+INSERT INTO push_dispatch (message_id, endpoint_hash, subscription_id, owner_no, lane_id, priority, next_attempt_at,
+       expires_at)
+SELECT message_id, '\\x00', message_id, 1, 1, 1, closed_at, closed_at FROM push_message
+ WHERE closed_at >= date_bin('7 days', now(), timestamptz '2000-01-03 00:00:00+00')"""
+EVIDENCE = """
+INSERT INTO push_evidence
+       (at, push_service, subscription_id, endpoint_hash, registration_no, finding, started_at, state)
+SELECT closed_at, 'fcm', message_id, '\\x00', 1, 'gone', closed_at, 'applied' FROM push_message"""
+ANSWERS = "INSERT INTO push_answer (push_service, minute) SELECT 'fcm', closed_at FROM push_message"
+AUDIT = "INSERT INTO audit (audit_id, at, verb, actor) SELECT message_id, closed_at, 'test', 'test' FROM push_message"
+TABLES = (
+    "push_subscription", "subscription_period", "sweep_run", "sweep_batch", "sweep_receipt", "push_message",
+    "push_evidence", "push_answer", "audit",
+)  # fmt: skip
+
 
 def fill(pg: Conn) -> None:
-    for table in ("push_subscription", "subscription_period", "sweep_run", "sweep_batch", "sweep_receipt"):
+    for table in TABLES:
         pg.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)".encode())
     add_live(pg, 20_000, state="'active'")
     add_live(pg, 5_000, state="'active'", last_seen_at=OLD)
     add_live(pg, 5_000, last_seen_at=OLD, registered_at=OLD, state_since=OLD)
     add_tombstones(pg, 12_000, deleted_at="now() - interval '120 days' + n * interval '6 minutes'")
     add_ended(pg, 8_000, deleted_at="now() - interval '8 days' + n * interval '1 minute'")
-    for statement in (PERIODS, RUNS, BATCHES, RECEIPTS):
+    for statement in (PERIODS, RUNS, BATCHES, RECEIPTS, MESSAGES, LEDGER, EVIDENCE, ANSWERS, AUDIT):
         pg.execute(statement, {})
 
 
