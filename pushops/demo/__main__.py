@@ -35,14 +35,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parse(arguments: list[str] | None) -> Scale:
-    parser = argparse.ArgumentParser(prog="python -m pushops.demo", description="The nightly purge, as a story.")
+    parser = argparse.ArgumentParser(
+        prog="python -m pushops.demo", description="The nightly purge and a campaign, as a story."
+    )
     parser.add_argument("--tombstones", type=int, default=Scale.tombstones, help="rows to purge (%(default)s)")
     parser.add_argument("--live", type=int, default=Scale.live, help="rows to leave alone (%(default)s)")
     parser.add_argument("--seconds", type=float, default=Scale.seconds, help="length of the purge (%(default)s)")
+    parser.add_argument("--subscribers", type=int, default=Scale.subscribers, help="rows to send to (%(default)s)")
     found = parser.parse_args(arguments)
     if found.tombstones < Scale.FEWEST or found.live < 1 or found.seconds <= 0:
         parser.error(f"expected at least {Scale.FEWEST} tombstones, one live row and a positive number of seconds")
-    return Scale(found.tombstones, found.live, found.seconds)
+    if found.subscribers < Scale.FEWEST_SUBSCRIBERS:
+        parser.error(f"expected at least {Scale.FEWEST_SUBSCRIBERS} subscribers, got {found.subscribers}")
+    return Scale(found.tombstones, found.live, found.seconds, found.subscribers)
 
 
 def _end(summary: dict[str, object], code: int) -> int:

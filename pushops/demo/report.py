@@ -67,6 +67,10 @@ class Verdict:
     def ok(self) -> bool:
         return all(check.ok for check in self.checks)
 
+    def __add__(self, other: "Verdict") -> "Verdict":
+        """Both together; the right one's numbers win."""
+        return Verdict([*self.checks, *other.checks], {**self.numbers, **other.numbers})
+
     def summary(self) -> dict[str, object]:
         return {"ok": self.ok, **self.numbers}
 

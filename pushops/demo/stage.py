@@ -12,8 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Final
 
+from pushops.demo.browsers import SERVICES
 from pushops.sandbox import Sandbox, SandboxInfo, processes
 from pushops.sandbox.account import server_account
+from pushops.sandbox.push import PushService
 from pushops.sandbox.sandbox import default_folder
 from pushops.settings import Settings, format_duration, load_settings
 from pushops.subscriptions.keys import generate_log_key, generate_seal_key, generate_vapid_key
@@ -35,6 +37,17 @@ beat_schedule = {
 }
 beat_max_loop_interval = 1
 """
+SENDING: Final = """\
+from pushops.celeryconfig import *
+
+beat_schedule = {
+    "send-due": {"task": "pushops.send_due", "schedule": 0.5, "options": {"expires": 2.0}},
+    "tend-messages": {"task": "pushops.tend_messages", "schedule": 1.0, "options": {"expires": 2.0}},
+    "reap-claims": {"task": "pushops.reap_claims", "schedule": 5.0, "options": {"expires": 5.0}},
+}
+beat_max_loop_interval = 0.5
+"""
+PER_SECOND: Final = 2_500  # messages, over all push services: slow enough to watch
 
 
 @dataclass(frozen=True)
@@ -46,10 +59,12 @@ class Scale:
     WORKERS: ClassVar[int] = 2
     BEATS: ClassVar[int] = 2
     READERS: ClassVar[int] = 50
+    FEWEST_SUBSCRIBERS: ClassVar[int] = 1_000
 
     tombstones: int = 300_000
     live: int = 30_000
     seconds: float = 30
+    subscribers: int = 20_000
 
     @property
     def batch_rows(self) -> int:
@@ -72,6 +87,17 @@ class Stage:
     folder: Path
     database_url: str
     broker_url: str
+    push: PushService
+
+    def sending(self) -> tuple[Settings, Path]:
+        """Settings for the campaign, with the usual limits again, and a folder for those who send it."""
+        folder = self.folder / "sending"
+        folder.mkdir()
+        (folder / "celeryconfig.py").write_text(SENDING)
+        for name in ("PUSHOPS_STATEMENT_TIMEOUT", "PUSHOPS_SWEEP_LEASE"):
+            os.environ.pop(name, None)
+        os.environ.update(sending_settings(self.push, folder))
+        return load_settings(), folder
 
     @staticmethod
     def limit(statement_timeout: timedelta) -> Settings:
@@ -91,7 +117,7 @@ def stage(scale: Scale) -> Iterator[Stage]:
             info = sandbox.up()
             (sandbox.folder / "celeryconfig.py").write_text(CELERYCONFIG)
             os.environ.update(our_settings(info, scale))
-            yield Stage(sandbox.folder, info.database_url, info.broker_url)
+            yield Stage(sandbox.folder, info.database_url, info.broker_url, sandbox.push)
         finally:
             with undisturbed():
                 _strike(sandbox)
@@ -122,12 +148,23 @@ def our_settings(info: SandboxInfo, scale: Scale) -> dict[str, str]:
         "PUSHOPS_SEAL_KEYS": json.dumps({"1": generate_seal_key()}),
         "PUSHOPS_VAPID_KEYS": json.dumps({"demo": generate_vapid_key().private_text}),
         "PUSHOPS_VAPID_KEY_ID": "demo",
-        "PUSHOPS_VAPID_SUBJECT": "mailto:demo@example.org",
+        "PUSHOPS_VAPID_SUBJECT": "mailto:demo@pushops.dev",
         # Nine rows in ten are to go, and the brake is there to refuse just that.
         "PUSHOPS_SWEEP_MAX_SHARE": "1",
         "PUSHOPS_SWEEP_BATCH_ROWS": str(scale.batch_rows),
         "PUSHOPS_SWEEP_PAUSE_MS": str(scale.pause_ms),
         "PUSHOPS_SWEEP_GRACE": "1s",
+    }
+
+
+def sending_settings(push: PushService, folder: Path) -> dict[str, str]:
+    """Where the push services are, and waits that end while somebody watches."""
+    return {
+        "PUSHOPS_CA_FILE": str(push.ca_file),
+        "PUSHOPS_CONNECT_TO": json.dumps(push.connect_to()),
+        "PUSHOPS_PAYLOAD_STORE": (folder / "payloads").as_uri(),
+        "PUSHOPS_PROVIDER_RATES": json.dumps({name: PER_SECOND * share / 100 for name, _, share in SERVICES}),
+        "PUSHOPS_RETRY_BASE": "1s",
     }
 
 

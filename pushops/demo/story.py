@@ -1,4 +1,6 @@
-"""The story in order: the table, the one statement that cannot, the many small ones that can, and the trouble."""
+"""The story in order: the table, the one statement that cannot, the many small ones that can, the trouble, and a
+campaign with an outage after it.
+"""
 
 import time
 from collections.abc import Iterator
@@ -7,10 +9,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+import pushops
 from pushops.db import Database
 from pushops.db.migrate import migrate
 from pushops.demo import audience, store
 from pushops.demo.calibrate import Measured, measure, try_one_delete
+from pushops.demo.campaign import judging as campaign
+from pushops.demo.campaign.day import Day
+from pushops.demo.campaign.desk import Desk
 from pushops.demo.crew import Crew, crew
 from pushops.demo.night import Night
 from pushops.demo.readers import Readers
@@ -40,10 +46,13 @@ def tell(scale: Scale, teller: Teller) -> Verdict:
                 before = _look(rt.db, scale)
                 teller.say(f"{len(before.doomed):,} tombstones are still there: nothing was gained")
                 found = _purge(where, scale, timeout, readers, teller)
-        verdict = judge(before, replace(found, seconds=time.monotonic() - started))
-        _show(verdict, readers, teller)
+        purged = judge(before, replace(found, seconds=time.monotonic() - started))
+        _show(purged, teller)
+        _show_waits(readers, teller)
+        sent = _send(where, scale, teller)
+        _show(sent, teller)
         teller.say("servers, workers and beats stop; their folder goes")
-    return verdict
+        return purged + sent + Verdict((), {"seconds": round(time.monotonic() - started, 1)})
 
 
 def _set_the_scene(rt: Runtime, scale: Scale, teller: Teller) -> None:
@@ -96,6 +105,16 @@ def _purge(where: Stage, scale: Scale, timeout: timedelta, readers: Readers, tel
         return Night(rt, scale, teller, hired, readers).purge()
 
 
+def _send(where: Stage, scale: Scale, teller: Teller) -> Verdict:
+    settings, folder = where.sending()
+    with pushops.open(settings) as ops, crew(folder) as hired, _logs_shown_on_failure(hired, teller):
+        desk = Desk(ops, where.push, teller)
+        planned, seen = Day(ops.runtime, desk, scale, teller, hired).tell()
+        hired.dismiss(hired.beats)
+        hired.dismiss(hired.workers)
+    return campaign.judge(planned, seen)
+
+
 def _look(db: Database, scale: Scale) -> Before:
     with db.transaction(statement_timeout=audience.PATIENCE) as tx:
         rows = store.rows(tx)
@@ -121,7 +140,10 @@ def _show_logs(hired: Crew, teller: Teller) -> None:
         teller.warn(f"--- {member.name}\n{member.tail()}")
 
 
-def _show(verdict: Verdict, readers: Readers, teller: Teller) -> None:
+def _show(verdict: Verdict, teller: Teller) -> None:
     teller.act("Expected against found")
     teller.table([check.row() for check in verdict.checks])
+
+
+def _show_waits(readers: Readers, teller: Teller) -> None:
     teller.say(f"readers during the purge: {_waits(readers, 'purge')} (alone: p99 {readers.p99_ms('alone'):.1f} ms)")
