@@ -28,6 +28,9 @@ app.add_typer(quarantine.app, name="quarantine")
 Force = Annotated[bool, typer.Option("--force", help="Run without the share brake.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End the run after so many rows.")]
 
+# What walks tables in its own way, and asks for a pause by name as sweeps do.
+BESIDE: Final = ("fan-out", "send-due", "purge-ledger")
+
 NO_BROKER: Final = (
     "expected PUSHOPS_BROKER_URL to be set, so that workers can be told; --inline runs it in this process instead"
 )
@@ -84,20 +87,23 @@ def run_(
 @app.command()
 def pause(name: SweepName, why: Why = "no reason given", json_: Json = False) -> None:
     """Let no batch of the sweep begin, in this run or the next, until it is resumed."""
-    found = sweep_named(name)
+    found = None if name in BESIDE else sweep_named(name)
     with opened() as rt:
-        service.pause_sweep(rt, found, actor=actor(), why=why)
-    tell({"sweep": found.name, "paused": True, "why": why}, f"{found.name} is paused: {why}", json_=json_)
+        if found is None:
+            service.pause_named(rt, name, actor=actor(), why=why)
+        else:
+            service.pause_sweep(rt, found, actor=actor(), why=why)
+    tell({"sweep": name, "paused": True, "why": why}, f"{name} is paused: {why}", json_=json_)
 
 
 @app.command()
 def resume(name: SweepName, json_: Json = False) -> None:
     """Take back a pause."""
-    found = sweep_named(name)
+    named = name if name in BESIDE else sweep_named(name).name
     with opened() as rt:
-        changed = service.resume_sweep(rt, found, actor=actor())
-    text = f"{found.name} may run again" if changed else f"{found.name} was not paused"
-    tell({"sweep": found.name, "paused": False, "changed": changed}, text, json_=json_)
+        changed = service.resume_named(rt, named, actor=actor())
+    text = f"{named} may run again" if changed else f"{named} was not paused"
+    tell({"sweep": named, "paused": False, "changed": changed}, text, json_=json_)
 
 
 @app.command()

@@ -15,11 +15,13 @@ __all__ = [
     "cancel_run",
     "continue_run",
     "dispatch",
+    "pause_named",
     "pause_run",
     "pause_sweep",
     "quarantined",
     "recent_runs",
     "release",
+    "resume_named",
     "resume_run",
     "resume_sweep",
     "show_run",
@@ -80,9 +82,22 @@ def pause_sweep(rt: Runtime, sweep: Sweep, *, actor: str, why: str) -> None:
 
 def resume_sweep(rt: Runtime, sweep: Sweep, *, actor: str) -> bool:
     """True where it was paused."""
+    return resume_named(rt, sweep.name, actor=actor)
+
+
+def pause_named(rt: Runtime, name: str, *, actor: str, why: str) -> None:
+    """Pause what walks a table without being declared as a sweep: it asks for its pause by this name."""
     with rt.db.transaction() as tx:
-        changed = store.resume_sweep(tx, sweep.name)
-    rt.events.emit("sweep.control", sweep=sweep.name, verb="resume", actor=actor)
+        store.ensure_control(tx, name, "{}", 0)
+        store.pause_sweep(tx, name, actor, why)
+    rt.events.emit("sweep.control", sweep=name, verb="pause", actor=actor, why=why)
+
+
+def resume_named(rt: Runtime, name: str, *, actor: str) -> bool:
+    """True where it was paused."""
+    with rt.db.transaction() as tx:
+        changed = store.resume_sweep(tx, name)
+    rt.events.emit("sweep.control", sweep=name, verb="resume", actor=actor)
     return changed
 
 

@@ -146,3 +146,12 @@ def test_the_same_key_is_sent_once(settings: Settings, pg: Pg) -> None:
     other = send(settings, *arguments, "--urgency", "high")
     assert (other.code, "got another request" in other.err) == (1, True)
     assert messages(pg) == 1
+
+
+@pytest.mark.parametrize("name", ["fan-out", "send-due", "purge-ledger"])
+def test_what_sends_is_paused_and_resumed_by_name(runtime: Runtime, pg: Pg, name: str) -> None:
+    assert call("sweep", "pause", name, "--why", "slow", settings=runtime.settings).code == 0
+    held = pg.execute("SELECT paused_why FROM sweep_control WHERE sweep = %s", [name]).fetchone()
+    assert held == ("slow",)
+    assert "may run again" in call("sweep", "resume", name, settings=runtime.settings).out
+    assert "was not paused" in call("sweep", "resume", name, settings=runtime.settings).out
