@@ -30,6 +30,7 @@ class Transfer:
         self.request: Request[Any] | None = None
         self._rules = rules
         self._route: Route | None = None
+        self._share: bool | None = None
         self._original: socket.socket | None = None
         self._forget()
         _configure(self.curl, rules)
@@ -42,11 +43,13 @@ class Transfer:
         """``share``: wait for a connection that is being made instead of making one, since one carries many."""
         self._forget()
         self.request = request
+        if share is not self._share:
+            self._share = share
+            self.curl.setopt(pycurl.PIPEWAIT, share)
         if route is not self._route:
             self._route = route
             self.curl.setopt(pycurl.CONNECT_TO, route.connect_to)
             self.curl.setopt(pycurl.PROXY, (self._rules.proxy or "") if route.proxied else "")
-        self.curl.setopt(pycurl.PIPEWAIT, share)
         self.curl.setopt(pycurl.URL, request.endpoint)
         self.curl.setopt(pycurl.REQUEST_TARGET, _target(request.endpoint))
         self.curl.setopt(pycurl.HTTPHEADER, _header_lines(request))

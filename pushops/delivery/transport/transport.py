@@ -29,7 +29,7 @@ _H2: Final = "2"
 
 
 class Transport:
-    """One for each process, made in it; used by one thread at a time. Connections are kept from call to call."""
+    """One for each process, made in it; used by one thread, for one exchange at a time. Connections are kept between them."""
 
     def __init__(self, rules: TransportRules, intake: IntakeRules) -> None:
         self._rules = rules
@@ -140,8 +140,8 @@ class Transport:
     def _rest(self, source: "Source[Any]", in_flight: int) -> None:
         """Wait for the network, unless there is something to pull; if nothing is out, just for the source."""
         if source.willing and self._pulled < in_flight:
-            self._multi.select(0)
-        elif self._out:
+            return
+        if self._out:
             self._multi.select(self._longest_wait(source))
         elif source.open:
             time.sleep(PAUSE)
