@@ -20,6 +20,7 @@ from pushops.sandbox.push.tls import server_context
 
 HOST = "127.0.0.1"
 BACKLOG = 1024
+GOODBYE_SECONDS = 0.5  # that a peer has to say goodbye too, once TLS is closed
 
 
 class Connection(asyncio.Protocol):
@@ -78,7 +79,11 @@ class Server:
             return
         listening = self._socket or bind(self._config.port)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), sock=listening, ssl=self._context, backlog=BACKLOG
+            lambda: Connection(self),
+            sock=listening,
+            ssl=self._context,
+            ssl_shutdown_timeout=GOODBYE_SECONDS,
+            backlog=BACKLOG,
         )
         self._socket = None
 
