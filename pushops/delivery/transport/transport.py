@@ -29,7 +29,7 @@ _H2: Final = "2"
 
 
 class Transport:
-    """One for each process, made in it; used by one thread, for one exchange at a time. Connections are kept between them."""
+    """One for each process, made in it; used by one thread, one exchange at a time. Connections are kept."""
 
     def __init__(self, rules: TransportRules, intake: IntakeRules) -> None:
         self._rules = rules
