@@ -70,7 +70,9 @@ def _explain(detail: ErrorDetails) -> str:
 
 
 def _shown(field: str, value: object) -> str:
-    secret = "Secret" in str(Settings.model_fields[field].annotation) or isinstance(value, SecretStr)
+    """A value as it came, unless it may hold a password, as any URL may."""
+    url = isinstance(value, str) and "://" in value
+    secret = url or "Secret" in str(Settings.model_fields[field].annotation) or isinstance(value, SecretStr)
     return "a value that is not shown" if secret else repr(value)[:80]
 
 
