@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -11,7 +12,7 @@ from pushops.db import Tx
 from pushops.delivery.store import guard as store
 from pushops.delivery.store import health as health_store
 from pushops.delivery.store.guard import Applied, Guard, Listed, Pending
-from pushops.errors import NotFoundError
+from pushops.errors import NotFoundError, TransientDatabaseError
 from pushops.runtime import Runtime
 from pushops.subscriptions.evidence import apply_waiting
 from pushops.subscriptions.finding import EvidenceOutcome
@@ -69,15 +70,25 @@ def tend(rt: Runtime, budget: timedelta = TEND) -> int:
     ends = time.monotonic() + budget.total_seconds()
     with rt.db.transaction() as tx:
         left = store.unsettled(tx)
-    return sum(not _continue(rt, guard.guard_id, ends) for guard in left)
+    return sum(not _attempt(rt, guard.guard_id, ends) for guard in left)
+
+
+def _attempt(rt: Runtime, guard_id: UUID, ends: float) -> bool:
+    """One guard's trouble is no other's."""
+    with suppress(TransientDatabaseError):
+        return _continue(rt, guard_id, ends)
+    return False
 
 
 def turn_back(rt: Runtime, guard_id: UUID, budget: timedelta) -> bool:
     """Take back what was believed in the hour on which the guard opened; whether all of it is.
 
-    Only what stands as the evidence made it. In transactions of a page each; safe to repeat and to interrupt.
+    Only what stands as the evidence made it. In transactions of a page each; safe to repeat and to interrupt, and where
+    the database is busy it is left to beat.
     """
-    return _turn_back(rt, guard_id, time.monotonic() + budget.total_seconds())
+    with suppress(TransientDatabaseError):
+        return _turn_back(rt, guard_id, time.monotonic() + budget.total_seconds())
+    return False
 
 
 def _turn_back(rt: Runtime, guard_id: UUID, ends: float) -> bool:

@@ -112,6 +112,8 @@ SELECT id, endpoint_hash, user_id, registration_no, state, votes, first_vote_at,
 
 PLACE: Final[LiteralString] = """
 SELECT push_service, endpoint_hash FROM {schema}.push_subscription WHERE id = %(id)s::uuid"""
+ENSURE: Final[LiteralString] = """
+INSERT INTO {schema}.push_provider (push_service) VALUES (%(service)s::text) ON CONFLICT DO NOTHING"""
 # Whoever opens or closes the guard waits until what was believed under this look is written, and the reverse.
 STANDING: Final[LiteralString] = """
 SELECT guard_id, unhealthy_why FROM {schema}.push_provider WHERE push_service = %(service)s::text FOR SHARE"""
@@ -228,7 +230,11 @@ class Answers:
 
 
 def standing(tx: Tx, service: str) -> Standing:
-    return tx.maybe(STANDING, {"service": service}, Standing) or Standing()
+    found = tx.maybe(STANDING, {"service": service}, Standing)
+    if found is None:  # or its first settler has not committed yet: inserting waits for that
+        tx.run(ENSURE, {"service": service})
+        found = tx.one(STANDING, {"service": service}, Standing)
+    return found
 
 
 def place(tx: Tx, subscription_id: UUID) -> Place | None:
