@@ -42,11 +42,11 @@ class Day:
         """All of it, in order. Raises PushopsError past its patience."""
         self._register()
         planned = self._plan()
-        self._campaign()
+        self._campaign(planned)
         guards_of_the_day = len(self._guards())
         self._let_time_pass()
         before = frozenset(key for key, row in self._rows().items() if row.live)
-        self._first_minute()
+        self._first_minute(planned)
         took = self._kept("applied")
         self._outage()
         gave = self._kept("pending", turned_back=True)
@@ -86,17 +86,17 @@ class Day:
     def _plan(self) -> Planned:
         """Whom what will meet: the scripts' hash decides, so all of it is known before anything is sent."""
         day = self._chosen(DAY, self.everyone)
-        dawn = self._chosen(DAWN, [one for one in self.everyone if one.early])
+        dawn = self._chosen(DAWN, [one for one in self.everyone if EARLY in one.tags])
         return Planned(frozenset(one.endpoint_hash for one in self.everyone), day, dawn, len(_SERVICES))
 
     def _chosen(self, mix: Mix, among: list[Subscriber]) -> dict[str, Rows]:
         chosen = mix.chosen(self._push, [one.endpoint for one in among])
         return {fate: subscribers.hashes(among, endpoints) for fate, endpoints in chosen.items()}
 
-    def _campaign(self) -> None:
+    def _campaign(self, planned: Planned) -> None:
         shares = ", ".join(f"{part.share:.1%} {part.fate}" for part in DAY.parts)
         self.teller.say(f"its answers today: {shares}, 201 for the rest")
-        DAY.begin(self._push, [one.endpoint for one in self.everyone])
+        DAY.begin(self._push, planned.day)
         self.desk.send(CAMPAIGN)
         self.desk.watch(CAMPAIGN, lambda now: now.ended > CUT_AFTER * now.recipients or now.done)
         cut_connections(self._push)
@@ -112,11 +112,11 @@ class Day:
         with self.rt.db.transaction(statement_timeout=PATIENCE) as tx:
             store.age(tx, TIME_PASSES)
 
-    def _first_minute(self) -> None:
+    def _first_minute(self, planned: Planned) -> None:
         self.teller.act("Two hours later (the rows are aged, no clock is touched) an outage begins")
         shares = " and ".join(f"{part.share:.0%} {part.fate}" for part in DAWN.parts)
         self.teller.say(f"{shares}: more than usual, not yet more than can be, so it is believed")
-        DAWN.begin(self._push, [one.endpoint for one in self.everyone if one.early])
+        DAWN.begin(self._push, planned.dawn)
         self.desk.send(EARLY, [EARLY])
         self.desk.watch(EARLY, lambda now: now.done)
         self._count(EARLY)
@@ -137,9 +137,14 @@ class Day:
         found = self._guards()
         return len(found) == len(_SERVICES) and all(one.turned_back for one in found)
 
+    def _quiet(self) -> None:
+        """Wait for the last answers of the outage: one that came after the operator's word would be believed."""
+        self.desk.watch(LATE, lambda now: now.claimed == 0)
+
     def _judge(self) -> int:
         """The push services are well again; the operator says that what the guards kept was not so."""
         self.teller.act("The push services recover, and an operator rejects the evidence")
+        self._quiet()
         DAWN.end(self._push)
         self._push.outage(None)
         rejected = 0

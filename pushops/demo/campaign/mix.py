@@ -1,6 +1,6 @@
 """What the push service answers to whom: shares of the endpoints by a stable hash, so that every number is known."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
@@ -29,14 +29,14 @@ class Mix:
 
     def chosen(self, service: PushService, endpoints: Sequence[str]) -> dict[str, list[str]]:
         """Whom each fate will meet."""
+        struck = service.chosen(endpoints, salt=self.name, share=sum(part.share for part in self.parts))
         return {
-            part.fate: service.chosen(endpoints, salt=self.name, share=part.share, start=start)
+            part.fate: service.chosen(struck, salt=self.name, share=part.share, start=start)
             for part, start in self._placed()
         }
 
-    def begin(self, service: PushService, endpoints: Sequence[str]) -> None:
-        """Set the scripts. A fault strikes as many requests as it has endpoints, since it has no second answer."""
-        chosen = self.chosen(service, endpoints)
+    def begin(self, service: PushService, chosen: Mapping[str, Collection[object]]) -> None:
+        """Set the scripts. A fault strikes as many requests as were chosen for it, since it has no second answer."""
         for part, start in self._placed():
             where = {"salt": self.name, "share": part.share, "start": start}
             times = {"times": len(chosen[part.fate])} if "fault" in part.script else {}

@@ -47,6 +47,7 @@ UPDATE {schema}.push_subscription
 PROGRESS: Final[LiteralString] = """
 SELECT count(*) AS recipients, count(*) FILTER (WHERE d.state = 'ended') AS ended,
        count(*) FILTER (WHERE d.outcome = 'accepted') AS accepted,
+       count(*) FILTER (WHERE d.state = 'claimed') AS claimed,
        count(*) FILTER (WHERE d.state <> 'ended' AND d.wait IS NOT NULL) AS waiting,
        coalesce(bool_and(m.fanned_out_at IS NOT NULL), false) AS complete
   FROM {schema}.push_message AS m JOIN {schema}.push_dispatch AS d USING (message_id)
@@ -74,6 +75,7 @@ class Progress:
     recipients: int
     ended: int
     accepted: int
+    claimed: int
     waiting: int
     complete: bool
 

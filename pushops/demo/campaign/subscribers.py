@@ -1,7 +1,7 @@
 """Who the campaign goes to: browsers that the sandbox's push service issued, and can decrypt for."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -17,16 +17,18 @@ from pushops.subscriptions import base64url
 from pushops.subscriptions.keychain import AUTH, Keychain, keychain
 
 PATIENCE: Final = timedelta(minutes=2)
-EVERY_FOURTH: Final = 4
+# Of ten browsers: whom the first minute of the outage sends to, and whom the rest of it does.
+_TAGS: Final = (EARLY, LATE, LATE, LATE)
+_OF: Final = 10
 
 
 @dataclass(frozen=True)
 class Subscriber:
-    """One browser. ``early``: sent to in the first minute of the outage, the others after it."""
+    """One browser. ``tags``: which messages of the outage are for it."""
 
     service: str
     subscription: dict[str, Any] = field(repr=False)
-    early: bool
+    tags: Sequence[str]
 
     @property
     def endpoint(self) -> str:
@@ -43,7 +45,7 @@ def issue(rt: Runtime, service: PushService, scale: Scale) -> list[Subscriber]:
     found = []
     for vendor, _, share in SERVICES:
         made = service.issue(vendor, scale.subscribers * share // 100, key)
-        found += [Subscriber(vendor, one, early=n % EVERY_FOURTH == 0) for n, one in enumerate(made)]
+        found += [Subscriber(vendor, one, tags=_TAGS[n % _OF : n % _OF + 1]) for n, one in enumerate(made)]
     return found
 
 
@@ -63,7 +65,7 @@ def _row(one: Subscriber, now: datetime, chain: Keychain) -> store.Written:
     began = now - timedelta(days=3)
     return (
         *(one.endpoint_hash, one.endpoint, one.service, keys["p256dh"], sealed.blob, sealed.version),
-        *(chain.vapid_id, store.ORIGIN, [EARLY if one.early else LATE], "pending", began, began, began),
+        *(chain.vapid_id, store.ORIGIN, list(one.tags), "pending", began, began, began),
     )
 
 
