@@ -5,6 +5,7 @@ Progress goes to stderr; the last line of stdout is one JSON object.
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ MOST_MEMORY: Final = 1.1
 
 def main() -> None:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: asked to end"))  # so that the servers are removed
     sizes = (options.rows, options.rows * TIMES)
     with house.opened() as servers:
         enter(servers)
