@@ -23,8 +23,8 @@ from pushops.events import Level
 from pushops.runtime import Runtime, open_runtime
 from pushops.sandbox.push import PushService
 from pushops.settings import Settings
-from pushops.subscriptions import service as subscriptions
 from pushops.subscriptions import base64url
+from pushops.subscriptions import service as subscriptions
 from pushops.subscriptions.keychain import AUTH, keychain
 
 Pg = psycopg.Connection[Any]
@@ -138,9 +138,11 @@ def one_row(pg: Pg, endpoint: str) -> dict[str, Any]:
 
 def subscriptions_of(pg: Pg, *columns: str, endpoints: Iterable[str] | None = None) -> Counter[Any]:
     """How many subscriptions have these columns' values, of all or of some endpoints."""
-    query = f"SELECT {', '.join(columns)} FROM pushops.push_subscription WHERE %s::text[] IS NULL OR endpoint = ANY (%s)"
-    named = None if endpoints is None else list(endpoints)
-    found = pg.execute(query.encode(), [named, named]).fetchall()
+    query = f"SELECT {', '.join(columns)} FROM pushops.push_subscription"
+    if endpoints is None:
+        found = pg.execute(query.encode()).fetchall()
+    else:
+        found = pg.execute(f"{query} WHERE endpoint = ANY (%s)".encode(), [list(endpoints)]).fetchall()
     return Counter(row if len(columns) > 1 else row[0] for row in found)
 
 

@@ -15,6 +15,7 @@ from pushops.delivery.store.ledger import Claimed
 from pushops.runtime import Runtime
 from pushops.sweeps.sql import PLAN_INDEX
 
+PROBE_TRIES: Final = 100
 FOR_EVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -22,13 +23,15 @@ FOR_EVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 class Taken:
     """What a claim brought, and when by the database's clock.
 
-    ``more``: the limit was reached, or what was picked had ended, so that more may be due.
+    ``more``: the limit was reached, or what was picked had ended, so that more may be due. ``limited``: nothing may be
+    sent at the moment, by the push service's rate.
     """
 
     rows: list[Claimed]
     at: datetime = FOR_EVER
     probe: bool = False
     more: bool = False
+    limited: bool = False
 
 
 def take(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease: timedelta, limit: int) -> Taken:
@@ -45,11 +48,11 @@ def _take(rt: Runtime, service: str, lanes: Sequence[int], *, token: UUID, lease
     with rt.db.transaction(planner=PLAN_INDEX) as tx:
         allowed = min(limit, lanes_store.lock_rate(tx, service, rt.settings.rate_of(service)))
         if allowed < 1:
-            return Taken([])
+            return Taken([], more=True, limited=True)
         rows = ledger.claim(tx, lanes, token=token, lease=lease, limit=allowed, horizon=tx.now)
         lanes_store.take(tx, service, len(rows))
         picked = rows[0].picked if rows else 0
-        more = picked == allowed or (not rows and ledger.any_due(tx, lanes))
+        more = picked == allowed or (not rows and ledger.any_due(tx, lanes, tx.now))
     return Taken(rows, tx.now, more=more)
 
 
@@ -61,10 +64,19 @@ def _take_probe(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID
         with rt.db.transaction(planner=PLAN_INDEX) as tx:
             if not _clock_is_ours(tx, rt, service, lane):
                 continue
-            rows = ledger.claim(tx, [lane.lane_id], token=token, lease=lease, limit=1, horizon=FOR_EVER)
+            rows = _claim_one(tx, lane.lane_id, token=token, lease=lease)
         if rows:
             return Taken(rows, tx.now, probe=True)
     return Taken([])
+
+
+def _claim_one(tx: Tx, lane: int, *, token: UUID, lease: timedelta) -> list[Claimed]:
+    """The first row that may be sent: of those that may not, each would cost the probe its turn."""
+    for _ in range(PROBE_TRIES):
+        rows = ledger.claim(tx, [lane], token=token, lease=lease, limit=1, horizon=FOR_EVER)
+        if rows or not ledger.any_due(tx, [lane], FOR_EVER):
+            return rows
+    return []
 
 
 def _clock_is_ours(tx: Tx, rt: Runtime, service: str, lane: Lane) -> bool:

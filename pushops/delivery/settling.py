@@ -45,12 +45,14 @@ class Attempt:
 @dataclass(frozen=True)
 class Settled:
     """How many attempts ended how; ``lost``: rows that were no longer ours; ``to_resign``: origins and key ids whose
-    tokens were refused.
+    tokens were refused; ``waits``: the push service is sent probes only from now on, ``held_lanes`` of it are.
     """
 
     outcomes: Mapping[str, int]
     lost: int
     to_resign: frozenset[tuple[str, str]]
+    waits: bool
+    held_lanes: frozenset[int]
 
 
 def judge(table: Table, out: Outgoing, answer: Answer) -> Attempt:
@@ -88,7 +90,8 @@ def _settle(tx: Tx, rt: Runtime, service: str, token: UUID, attempts: Sequence[A
         counted[attempt.verdict.outcome] = counted.get(attempt.verdict.outcome, 0) + 1
     refused = [a.row for a in attempts if a.verdict.retry is Retry.RESIGN]
     to_resign = frozenset((f"https://{host_of(row.endpoint)}", row.vapid_key_id or "") for row in refused)
-    return observed, Settled(counted, len(attempts) - len(kept), to_resign)
+    lost = len(attempts) - len(kept)
+    return observed, Settled(counted, lost, to_resign, observed.waits, observed.held_lanes)
 
 
 def _after(tx: Tx, rt: Runtime, service: str, attempts: Sequence[Attempt], observed: Observed) -> None:

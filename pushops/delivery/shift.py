@@ -14,10 +14,10 @@ from uuid import UUID, uuid4
 
 from pushops.delivery import claiming, holds, loading, settling
 from pushops.delivery.answer import Answer
-from pushops.delivery.classify import Table, table_of
+from pushops.delivery.classify import Outcome, Table, table_of
 from pushops.delivery.errors import PayloadStoreError
 from pushops.delivery.preparing import Outgoing, host_of, prepare
-from pushops.delivery.settling import Attempt
+from pushops.delivery.settling import Attempt, Settled
 from pushops.delivery.store import lanes as lanes_store
 from pushops.delivery.store import ledger
 from pushops.delivery.store.lanes import Lane
@@ -42,6 +42,7 @@ READING_GOOD_FOR: Final = 1.0
 CLAIM_LEAST: Final = 50
 CLAIM_MOST: Final = 500
 SETTLE_ROWS: Final = 250
+FAILURES: Final = 20  # in a row: so many may be a trouble, in which every further request is one too many
 SETTLE_TRIES: Final = 15  # about twenty seconds: a restarted PostgreSQL is back by then, and the leases still hold
 
 
@@ -81,7 +82,9 @@ class _Service:
     answers: list[Attempt] = field(default_factory=list)
     out: int = 0
     claim: int = CLAIM_LEAST
-    looked_at: float = 0.0
+    more: bool = False
+    limited: bool = False  # by its rate: more may be claimed in a moment
+    failures: int = 0  # in a row, the last of the answers
     answered_at: float = 0.0  # since when the oldest answer waits
 
 
@@ -90,7 +93,6 @@ class Shift:
 
     def __init__(self, rt: Runtime, tools: Tools, length: timedelta, on_full: Callable[[], None]) -> None:
         self.rows = 0
-        self.more = False
         self.closed: Reading | None = None
         self._rt = rt
         self._tools = tools
@@ -101,6 +103,10 @@ class Shift:
         self._lanes: dict[str, list[Lane]] = {}
         self._services: dict[str, _Service] = {}
         self._on_full: Callable[[], None] | None = on_full
+
+    @property
+    def more(self) -> bool:
+        return any(service.more for service in self._services.values())
 
     def run(self) -> None:
         """Send until nothing is due or the time is over; what is out is waited for, what was not begun given back."""
@@ -113,9 +119,9 @@ class Shift:
                     self._give_back([request.tag])
                 else:
                     self._answered(service, request.tag, answer)
-        finally:
-            self._give_back([out for service in self._services.values() for out in service.waiting])
+        finally:  # answers first: what is not settled is ambiguous, what is not given back is only late
             self._settle(least=1)
+            self._give_back([out for service in self._services.values() for out in service.waiting])
 
     def _requests(self) -> Iterator[Request[Outgoing] | None]:
         """What the network takes next; None where there is nothing at the moment and something is still out."""
@@ -125,9 +131,12 @@ class Shift:
             if found is None:
                 if self._over() or not self._outstanding():
                     self._settle(least=1)
-                    if self._over() or not (self._claim() or self._outstanding()):
+                    if self._over():
                         return
-                    continue
+                    if self._claim() or self._outstanding():
+                        continue
+                    if not any(service.limited for service in self._services.values()):
+                        return
                 yield None
                 continue
             service, out = found
@@ -171,6 +180,9 @@ class Shift:
         limit = self._rt.settings.in_flight
         with self._rt.db.transaction() as tx:
             self._lanes = dict(lanes_store.by_service(lanes_store.due(tx)))
+        for name, service in self._services.items():
+            if name not in self._lanes:
+                service.more = service.limited = False
         found = [
             self._claim_of(name, lanes)
             for name, lanes in self._lanes.items()
@@ -189,10 +201,10 @@ class Shift:
         since = time.monotonic()
         lease = self._rt.settings.send_lease
         taken = claiming.take(self._rt, name, lanes, token=self._token, lease=lease, limit=service.claim)
-        self.more = taken.more
-        if taken.more:
+        service.more, service.limited = taken.more, taken.limited
+        if taken.more and not taken.limited:
             service.claim = min(CLAIM_MOST, service.claim * 2)
-        if taken.more and service.claim == CLAIM_MOST and self._on_full is not None:
+        if service.claim == CLAIM_MOST and taken.more and not taken.limited and self._on_full is not None:
             self._on_full()
             self._on_full = None
         known = {lane.lane_id: lane for lane in lanes}
@@ -202,7 +214,7 @@ class Shift:
                 self._answered(service, out, payload)
             else:
                 service.waiting.append(out)
-        return bool(taken.rows) or taken.more
+        return bool(taken.rows) or (taken.more and not taken.limited)
 
     def _loaded(self, rows: Sequence[Claimed]) -> list[loading.Loaded]:
         """The rows with their payloads; given back, and the shift ended, where the object store is away."""
@@ -237,31 +249,42 @@ class Shift:
     def _answered(self, service: _Service, out: Outgoing, answer: Answer) -> None:
         if not service.answers:
             service.answered_at = time.monotonic()
-        service.answers.append(settling.judge(self._tools.table, out, answer))
+        attempt = settling.judge(self._tools.table, out, answer)
+        service.answers.append(attempt)
+        service.failures = 0 if attempt.verdict.outcome is Outcome.ACCEPTED else service.failures + 1
 
     def _settle(self, *, least: int) -> None:
         """Settle what has waited long enough, or is enough for a transaction of its own."""
         now = time.monotonic()
         for name, service in self._services.items():
             ripe = len(service.answers) >= least or now - service.answered_at > SETTLE_AFTER
-            if service.answers and ripe:
-                answers, service.answers = service.answers, []
-                self._settle_now(name, answers)
+            if service.answers and (ripe or service.failures >= FAILURES):
+                answers, service.answers, service.failures = service.answers, [], 0
+                self._learn(service, self._settle_now(name, answers))
+                if any(attempt.probe for attempt in answers):
+                    self._looked_at = 0.0  # what waited for the probe may be due now
                 self.rows += len(answers)
 
-    def _settle_now(self, name: str, answers: list[Attempt]) -> None:
+    def _settle_now(self, name: str, answers: list[Attempt]) -> Settled:
         """A database that is away for a moment must not make ambiguous what was answered."""
-        for tries in range(SETTLE_TRIES):
+        for tries in range(SETTLE_TRIES - 1):
             try:
-                settled = settling.settle(self._rt, name, self._token, answers)
+                return settling.settle(self._rt, name, self._token, answers)
             except TransientDatabaseError:
-                if tries == SETTLE_TRIES - 1:
-                    raise
                 time.sleep(min(2.0, 0.1 * 2**tries))
-            else:
-                for origin, key_id in settled.to_resign:
-                    self._tools.tokens.renew(key_id, origin)
-                return
+        return settling.settle(self._rt, name, self._token, answers)
+
+    def _learn(self, service: _Service, settled: Settled) -> None:
+        """What the answers say of those that are not asked yet: other tokens, or to leave them alone."""
+        for origin, key_id in settled.to_resign:
+            self._tools.tokens.renew(key_id, origin)
+        if settled.waits or settled.held_lanes:
+            waiting, service.waiting = service.waiting, deque()
+            shut: list[Outgoing] = []
+            for out in waiting:
+                closed = settled.waits or out.row.lane_id in settled.held_lanes
+                (shut if closed else service.waiting).append(out)
+            self._give_back(shut)
 
     def _give_back(self, outs: Sequence[Outgoing]) -> None:
         self._give_back_rows([out.row for out in outs])

@@ -15,7 +15,11 @@ _FATE: Final[LiteralString] = """
   CASE WHEN m.message_id IS NULL THEN 'message_gone'
        WHEN m.cancelled_at IS NOT NULL THEN 'cancelled'
        WHEN p.expires_at <= clock_timestamp()
-       THEN CASE WHEN p.wait IN ('throttled', 'held') THEN p.wait ELSE 'expired' END
+       THEN CASE WHEN p.wait IN ('throttled', 'held') THEN p.wait
+                 WHEN EXISTS (SELECT FROM {schema}.push_lane AS l
+                                LEFT JOIN {schema}.push_provider AS x USING (push_service)
+                               WHERE l.lane_id = p.lane_id AND (l.hold_id IS NOT NULL OR x.unhealthy_at IS NOT NULL))
+                 THEN 'held' ELSE 'expired' END
        WHEN s.id IS NULL OR s.deleted_at IS NOT NULL THEN 'subscription_gone'
        WHEN s.owner_no <> p.owner_no THEN 'owner_changed'
        WHEN s.send_block IS NOT NULL THEN s.send_block
@@ -80,7 +84,7 @@ SELECT EXISTS (
   SELECT FROM generate_series(0, 3) AS wanted (priority), unnest(%(lanes)s::integer[]) AS lane (lane_id)
    WHERE EXISTS (SELECT FROM {schema}.push_dispatch AS d
                   WHERE d.lane_id = lane.lane_id AND d.priority = wanted.priority AND d.state = 'due'
-                    AND d.next_attempt_at <= now()))"""
+                    AND d.next_attempt_at <= %(horizon)s::timestamptz))"""
 
 _MINE: Final[LiteralString] = """
    d.message_id = r.message_id AND d.endpoint_hash = r.endpoint_hash
@@ -118,15 +122,18 @@ UPDATE {schema}.push_dispatch AS d
     + " RETURNING d.endpoint_hash, d.message_id"
 )
 
-# spends false: the attempt is given back. suspect: it may turn out to have been a hold's or an outage's.
+# spends false: the attempt is given back. suspect: it may turn out to have been a hold's or an outage's. What comes
+# back into a hold or an outage gets back what it cost on the way in: GIVE_BACK does not see what somebody has claimed.
 SETTLE: Final[LiteralString] = (
     """
 UPDATE {schema}.push_dispatch AS d
    SET state = CASE WHEN r.outcome IS NULL THEN 'due' ELSE 'ended' END,
        outcome = r.outcome, ended_at = CASE WHEN r.outcome IS NULL THEN NULL ELSE now() END,
        next_attempt_at = coalesce(r.next_attempt_at, d.next_attempt_at), wait = r.wait,
-       attempts = CASE WHEN r.spends THEN d.attempts ELSE greatest(d.attempts - 1, 0) END,
-       suspect = CASE WHEN r.suspect THEN least(d.suspect + 1, 100) ELSE d.suspect END,
+       attempts = CASE WHEN r.spends THEN d.attempts
+                       ELSE greatest(d.attempts - 1 - CASE WHEN r.wait = 'held' THEN d.suspect ELSE 0 END, 0) END,
+       suspect = CASE WHEN r.wait = 'held' THEN 0 WHEN r.suspect AND r.spends THEN least(d.suspect + 1, 100)
+                      ELSE d.suspect END,
        ambiguous = least(d.ambiguous + r.ambiguous::integer, 1000), repeats = r.repeats,
        status = r.status, code = r.code, snippet = r.snippet, granted_ttl = r.granted_ttl,
        claim_token = NULL, claimed_until = NULL, posted = false
@@ -251,8 +258,8 @@ def claim(
     return tx.rows(CLAIM, values, Claimed)
 
 
-def any_due(tx: Tx, lanes: Sequence[int]) -> bool:
-    return bool(tx.scalar(DUE, {"lanes": list(lanes)}))
+def any_due(tx: Tx, lanes: Sequence[int], horizon: datetime) -> bool:
+    return bool(tx.scalar(DUE, {"lanes": list(lanes), "horizon": horizon}))
 
 
 def posting(tx: Tx, token: UUID, rows: Sequence[Claimed]) -> set[tuple[UUID, bytes]]:
