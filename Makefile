@@ -21,7 +21,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 setup: $(VENV)/.ready ## build .venv from the lock file
 
-demo: setup ## purge 300,000 tombstones beside live traffic, a killed worker and a second beat, and show it
+demo: setup ## purge 300,000 tombstones beside live traffic, then send to 20,000 through an outage, and show it
 	@$(BIN)/python -m pushops.demo
 
 test: setup ## run every test that the wheels alone can run (under five minutes)

@@ -17,7 +17,7 @@ def place() -> Iterator[Path]:
 
 
 def test_the_story_ends_well_and_leaves_nothing(place: Path) -> None:
-    demo = start(place, *SMALL)
+    demo = start(place, *SMALL, "--subscribers", "2000")
     out, complaints = demo.communicate(timeout=110)
 
     assert demo.returncode == 0, out + complaints
@@ -29,6 +29,13 @@ def test_the_story_ends_well_and_leaves_nothing(place: Path) -> None:
     assert summary["live_kept"] == 4_000
     assert summary["workers_killed"] == 1
     assert summary["duplicates_ignored"] >= 1
+    assert 1_850 <= summary["sent"] <= 1_975  # of 2,000, and the hash says to whom not
+    assert summary["revoked"] >= 10
+    assert summary["votes"] >= 3
+    assert summary["retried"] >= 40
+    assert summary["guard_opened"] == summary["pages"] == 4
+    assert summary["given_back"] >= 1
+    assert summary["lost_to_outage"] == 0
     assert processes_of(place) == []
 
 

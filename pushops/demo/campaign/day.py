@@ -22,7 +22,6 @@ CUT_AFTER: Final = 0.3  # of the campaign
 PAGE: Final = "critical"  # as the log calls it
 OPERATOR: Final = "demo-operator"
 REASON: Final = "the push services were down, the browsers are alive"
-ENDED: Final = ("revoked", "voted_out")
 _SERVICES: Final = [name for name, _, _ in SERVICES]
 
 

@@ -56,7 +56,7 @@ LEDGER: Final[LiteralString] = """
 SELECT endpoint_hash, coalesce(outcome, state) AS outcome, ambiguous FROM {schema}.push_dispatch
  WHERE message_id = %(message)s::uuid"""
 ROWS: Final[LiteralString] = """
-SELECT endpoint_hash, state, votes, end_reason,
+SELECT endpoint_hash, state, votes,
        deleted_at IS NULL AND send_block IS NULL AND state IN ('pending', 'active')
        AND num_nulls(endpoint, p256dh, auth_sealed, auth_key_version) = 0 AS live
   FROM {schema}.push_subscription WHERE origin = %(origin)s::text"""
@@ -98,7 +98,6 @@ class Row:
     endpoint_hash: bytes
     state: str
     votes: int
-    end_reason: str | None
     live: bool
 
 
