@@ -8,6 +8,7 @@ import typer
 from pushops.cli.context import actor, opened, unique
 from pushops.cli.output import Json, print_json, print_table, say, short
 from pushops.delivery import holds
+from pushops.delivery.store.holds import Hold
 from pushops.runtime import Runtime
 
 app = typer.Typer(no_args_is_help=True, help="Holds on a host under one of our keys: list, release.")
@@ -25,19 +26,8 @@ def list_(
     if json_:
         print_json(found)
         return
-    rows = [
-        (
-            short(one.hold_id),
-            one.push_service,
-            one.host,
-            one.vapid_key_id or "-",
-            one.members,
-            one.opened_at,
-            f"{one.code}, released by {one.released_by}" if one.released_at else one.code,
-        )
-        for one in found
-    ]
-    print_table(("HOLD", "SERVICE", "HOST", "KEY", "WAITING>", "SINCE", "BECAUSE"), rows, empty="nothing is held")
+    rows = [(short(one.hold_id), one.push_service, one.members, one.opened_at, _why(one)) for one in found]
+    print_table(("HOLD", "SERVICE", "WAITING>", "SINCE", "BECAUSE"), rows, empty="nothing is held")
 
 
 @app.command()
@@ -53,6 +43,11 @@ def release(
         print_json(done)
     else:
         say(f"{done.host} under key {done.vapid_key_id or '-'} is sent to again; {done.members:,} messages waited")
+
+
+def _why(one: Hold) -> str:
+    freed = f", released by {one.released_by}" if one.released_at else ""
+    return f"{one.code}: {one.host}, key {one.vapid_key_id or '-'}{freed}"
 
 
 def _named(rt: Runtime, prefix: str) -> UUID:

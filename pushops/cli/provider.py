@@ -7,7 +7,7 @@ import typer
 from pushops.cli.context import actor, opened
 from pushops.cli.output import Json, print_json, print_table, say, tell
 from pushops.delivery import providers
-from pushops.delivery.providers import Pausable
+from pushops.delivery.providers import Pausable, Provider
 
 app = typer.Typer(no_args_is_help=True, help="Push services: list, pause, resume; keys and campaigns too.")
 
@@ -34,12 +34,11 @@ def list_(json_: Json = False) -> None:
             one.now.terminal,
             one.now.throttled,
             one.now.faults,
-            one.now.probe_at,
-            "\n".join(one.waits) or "goes out",
+            _why(one),
         )
         for one in found
     ]
-    columns = ("SERVICE", "DUE>", "TRIED>", "ACCEPTED>", "DEAD>", "THROTTLED>", "FAULTS>", "PROBE", "NOW")
+    columns = ("SERVICE", "DUE>", "TRIED>", "TAKEN>", "DEAD>", "429>", "FAULTS>", "NOW")
     print_table(columns, rows, empty="nothing was sent yet")
     for pause in pauses:
         say(f"{pause.kind} {pause.name} is paused by {pause.paused_by}" + (f": {pause.why}" if pause.why else ""))
@@ -69,6 +68,11 @@ def resume(name: Name, key: Key = False, campaign: Campaign = False, json_: Json
         done = providers.resume(rt, kind, name, actor=actor())
     text = f"{kind} {name} goes on" if done else f"{kind} {name} was not paused"
     tell({"kind": kind, "name": name, "paused": False, "changed": done}, text, json_=json_)
+
+
+def _why(one: Provider) -> str:
+    probe = [f"next probe {one.now.probe_at:%H:%M:%S}Z"] if one.now.unhealthy_at and one.now.probe_at else []
+    return "\n".join([*one.waits, *probe]) or "goes out"
 
 
 def _kind(*, key: bool, campaign: bool) -> Pausable:

@@ -366,6 +366,7 @@ def test_what_an_operator_accepted_is_not_turned_back_by_the_next(runtime: Runti
     guard.accept(runtime, "fcm", **ASK, dry_run=False)
     settle(runtime, lane, [(row, G) for row in ids[20:40]])
     assert states(pg) == {"active": 30, "revoked": 20}
+    assert evidence_states(pg) == {"applied": 20, "pending": 20}
 
 
 def test_undo_brings_back_what_was_accepted_wrongly(runtime: Runtime, pg: Pg, lane: int) -> None:

@@ -56,10 +56,14 @@ def one(pg: Pg, row: Any, finding: Finding) -> Evidence:
     return Evidence(row, 1, finding, found[0])
 
 
+@pytest.mark.parametrize("known", [True, False])
 def test_evidence_that_comes_while_the_guard_opens_waits_and_is_not_applied(
-    runtime: Runtime, pg: Pg, lane: int, pool: ThreadPoolExecutor
+    known: bool, runtime: Runtime, pg: Pg, lane: int, pool: ThreadPoolExecutor
 ) -> None:
+    """Also where these are the first answers that the push service ever gave."""
     ids = subscribers(pg, 5)
+    if known:
+        observe(runtime, lane, Kind.ACCEPTED)
     with settling(runtime, lane, [Kind.TERMINAL] * 20) as (_, observed):
         assert observed.guard_open
         late: list[Future[Any]] = [
