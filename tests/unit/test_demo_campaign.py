@@ -103,6 +103,10 @@ def test_a_day_that_accounts_for_everyone_is_ok() -> None:
     }
 
 
+def test_what_the_guard_took_back_of_the_rest_of_the_outage_is_no_fault() -> None:
+    assert judge(PLANNED, replace(GOOD, gave=Kept(rows("g", "i"), rows("h")))).ok
+
+
 @pytest.mark.parametrize(
     "found",
     [
