@@ -4,7 +4,7 @@ import base64
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
@@ -29,9 +29,6 @@ class Answer:
     status: int
     headers: Headers = ()
     body: bytes = b""
-
-    def with_headers(self, *more: tuple[str, str]) -> "Answer":
-        return replace(self, headers=(*self.headers, *more))
 
 
 # What is wrong with a request, in each vendor's words.

@@ -37,11 +37,11 @@ class Http1(Talk):
             self._socket.lost()
 
     def say(self, stream: int, answer: Answer) -> None:  # noqa: ARG002 - there is one stream
-        self.transport.write(written(self.service.dated(answer)))
+        self.transport.write(written(answer, self.service.date()))
         self._answered(answer)
 
     def drip(self, stream: int, answer: Answer, pause: float) -> None:  # noqa: ARG002 - there is one stream
-        remaining = bytes_of(written(self.service.dated(answer)))
+        remaining = bytes_of(written(answer, self.service.date()))
 
         def one() -> None:
             byte = next(remaining, None)
@@ -109,10 +109,12 @@ class Http1(Talk):
             asyncio.get_running_loop().call_soon(self._read)
 
 
-def written(answer: Answer) -> bytes:
+def written(answer: Answer, date: str | None = None) -> bytes:
     """The bytes of an answer."""
     lines = [f"HTTP/1.1 {answer.status} {phrase(answer.status)}"]
     lines += [f"{name}: {value}" for name, value in answer.headers]
+    if date is not None:
+        lines.append(f"Date: {date}")
     if answer.status not in _NO_BODY:
         lines.append(f"Content-Length: {len(answer.body)}")
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + answer.body

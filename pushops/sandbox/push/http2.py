@@ -56,7 +56,7 @@ class Http2(Talk):
         if not 200 <= answer.status <= 999:  # noqa: PLR2004 - h2 would not end a stream with these
             self.truncate(stream, answer)
         elif self._open(stream):
-            self._h2.send_headers(stream, _fields(self.service.dated(answer)), end_stream=not answer.body)
+            self._h2.send_headers(stream, self._fields(answer), end_stream=not answer.body)
             if answer.body:
                 self._unsent[stream] = answer.body
                 self._send_more(stream)
@@ -66,7 +66,7 @@ class Http2(Talk):
         if not self._open(stream):
             return
         body = answer.body or _DRIPPED
-        self._h2.send_headers(stream, _fields(self.service.dated(answer)))
+        self._h2.send_headers(stream, self._fields(answer))
         self._flush()
 
         def one(place: int) -> None:
@@ -82,7 +82,7 @@ class Http2(Talk):
     def truncate(self, stream: int, answer: Answer) -> None:
         if self._open(stream):
             promised = Answer(answer.status or 200)
-            self._h2.send_headers(stream, [*_fields(self.service.dated(promised)), ("content-length", "1000")])
+            self._h2.send_headers(stream, [*self._fields(promised), ("content-length", "1000")])
             self._h2.send_data(stream, b"cut off")
             self._flush()
         self.transport.close()
@@ -167,7 +167,6 @@ class Http2(Talk):
         if data and not self.transport.is_closing():
             self.transport.write(data)
 
-
-def _fields(answer: Answer) -> list[tuple[str, str]]:
-    rest = ((name.lower(), value) for name, value in answer.headers if name.lower() not in _HIDDEN)
-    return [(":status", str(answer.status)), *rest]
+    def _fields(self, answer: Answer) -> list[tuple[str, str]]:
+        rest = ((name.lower(), value) for name, value in answer.headers if name.lower() not in _HIDDEN)
+        return [(":status", str(answer.status)), ("date", self.service.date()), *rest]

@@ -72,14 +72,18 @@ class Service:
         self._used: Counter[str] = Counter()
         self._turns: Counter[tuple[str, int]] = Counter()
         self.clock_ahead = 0.0
+        self._date = (0, "")
 
     def now(self) -> float:
         """Seconds of the epoch by the service's own clock, which an outage may set ahead of the sender's."""
         return time.time() + self.clock_ahead
 
-    def dated(self, answer: Answer) -> Answer:
-        """An answer with its Date: senders compare their clocks with it."""
-        return answer.with_headers(("Date", formatdate(self.now(), usegmt=True)))
+    def date(self) -> str:
+        """The Date header, which senders compare their clocks with; spelled out once a second."""
+        second = int(self.now())
+        if second != self._date[0]:
+            self._date = second, formatdate(second, usegmt=True)
+        return self._date[1]
 
     def set_script(self, script: Script) -> None:
         """Add a script, in front of the others; one of the same name is replaced and begins anew."""
