@@ -90,3 +90,19 @@ def test_a_takeover_between_fan_out_and_send_keeps_the_message_from_the_new_owne
     assert out.pump_all() == 0
     assert ends(pg, message) == {"owner_changed": 1}
     assert out.service.accepted([endpoint]) == [0]
+
+
+def test_connections_that_die_under_their_requests_leave_the_next_ones_alone(out: Outgoing, pg: Pg) -> None:
+    out.subscribe("fcm", 30)
+    out.service.script("dies", host="fcm.googleapis.com", fault="close", kept=True, accept=True, times=3)
+    message = out.send(on_ambiguous="drop")
+    out.pump_all()
+    found = ends(pg, message)
+    assert found["accepted"] + found["ambiguous"] == 30
+    assert found["ambiguous"] >= 1
+    assert set(out.service.accepted(out.endpoints)) == {1}
+    again = out.send()
+    hurry(pg)  # so many streams died at once that the push service is only probed now
+    out.pump_all()
+    assert ends(pg, again) == {"accepted": 30}
+    assert set(out.service.accepted(out.endpoints)) == {2}

@@ -128,14 +128,18 @@ class Transport:
         if answer.http_version:
             self._origins.learn(request.host, port, multiplexes=answer.http_version == _H2)
         self._origins.done(request.host)
-        self._release(transfer)
+        self._release(transfer, failed=code != 0)
         return request, answer
 
-    def _release(self, transfer: Transfer) -> None:
+    def _release(self, transfer: Transfer, *, failed: bool) -> None:
+        """A handle that failed is not used again: one that could not rewind was seen to fail so for ever after."""
         del self._out[transfer.curl]
         self._multi.remove_handle(transfer.curl)
-        transfer.rest()
-        self._idle.append(transfer)
+        if failed:
+            transfer.close()
+        else:
+            transfer.rest()
+            self._idle.append(transfer)
 
     def _rest(self, source: "Source[Any]", in_flight: int) -> None:
         """Wait for the network, unless there is something to pull; if nothing is out, just for the source."""
@@ -154,7 +158,7 @@ class Transport:
 
     def _abandon(self) -> None:
         for transfer in list(self._out.values()):
-            self._release(transfer)
+            self._release(transfer, failed=True)
         self._origins.clear()
 
 
