@@ -20,6 +20,7 @@ from pushops.delivery.store import fanning as store
 from pushops.delivery.store.fanning import MessageRun, Page
 from pushops.delivery.valves import reading
 from pushops.runtime import Runtime
+from pushops.sweeps.sql import PLAN_PAGES
 from pushops.sweeps.valves import Reading
 
 NAME: Final = "fan-out"  # as operators call it: pushops sweep pause fan-out
@@ -88,7 +89,7 @@ def _step(rt: Runtime, message_id: UUID) -> Step | None:
 
 
 def _one_page(rt: Runtime, message_id: UUID) -> Step | None:
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(planner=PLAN_PAGES) as tx:
         return step(tx, message_id, rt.settings.sweep_batch_rows)
 
 

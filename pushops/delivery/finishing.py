@@ -14,6 +14,7 @@ from pushops.db import Tx
 from pushops.delivery.store import finishing as store
 from pushops.delivery.store.finishing import OpenMessage
 from pushops.runtime import Runtime
+from pushops.sweeps.sql import PLAN_PAGES
 
 BUDGET: Final = timedelta(seconds=2)
 PAGE: Final = 5_000
@@ -61,7 +62,7 @@ def finish_one(rt: Runtime, message_id: UUID, until: float) -> Walk:
     """Walk a message's rows from where the last look stopped, until they are all seen or the time is over."""
     walk = Walk(message_id)
     while not walk.over:
-        with rt.db.transaction() as tx:
+        with rt.db.transaction(planner=PLAN_PAGES) as tx:
             found = store.lock(tx, message_id)
             if found is None:
                 break

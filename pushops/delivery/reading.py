@@ -13,6 +13,7 @@ from pushops.errors import NotFoundError, RefusedError
 from pushops.runtime import Runtime
 from pushops.subscriptions import base64url
 from pushops.subscriptions.keychain import keychain
+from pushops.sweeps.sql import PLAN_PAGES
 
 MOST: Final = 1_000  # rows a page
 PATIENCE: Final = timedelta(minutes=1)  # ten million recipients are counted within it
@@ -66,7 +67,7 @@ class ResultPage:
 
 def message(rt: Runtime, message_id: UUID) -> Progress:
     """A message with its progress; reads all its rows. Raises NotFoundError."""
-    with rt.db.transaction(statement_timeout=PATIENCE) as tx:
+    with rt.db.transaction(statement_timeout=PATIENCE, planner=PLAN_PAGES) as tx:
         found = store.by_id(tx, message_id)
         if found is None:
             raise _unknown(message_id)
@@ -101,7 +102,7 @@ def results(
     """A page of a message's recipients; ``outcome`` is one, or a state for those that have none yet."""
     most = _limit(limit)
     cursor = b"" if after is None else _cursor(after)
-    with rt.db.transaction(statement_timeout=PATIENCE) as tx:
+    with rt.db.transaction(statement_timeout=PATIENCE, planner=PLAN_PAGES) as tx:
         if store.by_id(tx, message_id) is None:
             raise _unknown(message_id)
         rows = store.results(tx, message_id, outcome=outcome, after=cursor, limit=most + 1)

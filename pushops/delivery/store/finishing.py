@@ -34,7 +34,8 @@ SELECT endpoint_hash FROM {schema}.push_dispatch
  ORDER BY endpoint_hash OFFSET %(limit)s::integer - 1 LIMIT 1"""
 
 # Ends what is neither claimed nor about to be. Without a reason of its own a row's end is named by what it waited for
-# last: its endpoint's throttle, a hold or an outage, somebody's pause; else it has simply expired.
+# last: its endpoint's throttle, a hold or an outage, somebody's pause; else it has simply expired. Open is the first
+# row of the page that had no end and is not among those that were given one.
 END_PAGE: Final[LiteralString] = """
 WITH page AS MATERIALIZED (
   SELECT endpoint_hash, state FROM {schema}.push_dispatch
@@ -66,9 +67,9 @@ ended AS (
   RETURNING d.endpoint_hash)
 SELECT (SELECT count(*)::integer FROM page) AS read, (SELECT count(*)::integer FROM ended) AS ended,
        (SELECT endpoint_hash FROM page ORDER BY endpoint_hash DESC LIMIT 1) AS last,
-       (SELECT p.endpoint_hash FROM page AS p
-         WHERE p.state <> 'ended' AND NOT EXISTS (SELECT FROM ended AS e WHERE e.endpoint_hash = p.endpoint_hash)
-         ORDER BY p.endpoint_hash LIMIT 1) AS open"""
+       (SELECT o.endpoint_hash
+          FROM (SELECT endpoint_hash FROM page WHERE state <> 'ended' UNION ALL SELECT endpoint_hash FROM ended) AS o
+         GROUP BY o.endpoint_hash HAVING count(*) = 1 ORDER BY o.endpoint_hash LIMIT 1) AS open"""
 
 # A message that is retried for hours is not looked at every few seconds: the older it is, the longer between.
 LOOK_AGAIN: Final[LiteralString] = """
