@@ -100,9 +100,10 @@ def test_connections_that_die_under_their_requests_leave_the_next_ones_alone(out
     found = ends(pg, message)
     assert found["accepted"] + found["ambiguous"] == 30
     assert found["ambiguous"] >= 1
-    assert set(out.service.accepted(out.endpoints)) == {1}
+    before = out.service.accepted(out.endpoints)
+    assert set(before) <= {0, 1}  # what died with another's connection may have been read or not
     again = out.send()
     hurry(pg)  # so many streams died at once that the push service is only probed now
     out.pump_all()
     assert ends(pg, again) == {"accepted": 30}
-    assert set(out.service.accepted(out.endpoints)) == {2}
+    assert out.service.accepted(out.endpoints) == [count + 1 for count in before]
