@@ -63,7 +63,7 @@ class Scale:
 
     tombstones: int = 300_000
     live: int = 30_000
-    seconds: float = 30
+    seconds: float = 20
     subscribers: int = 20_000
 
     @property

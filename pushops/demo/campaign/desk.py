@@ -17,7 +17,7 @@ from pushops.errors import PushopsError
 from pushops.sandbox import processes
 from pushops.sandbox.push import PushService
 
-LOOK_EVERY: Final = 0.3
+LOOK_EVERY: Final = 0.5
 WAIT_SECONDS: Final = 240.0  # beyond what any message should take: the machine may be busy
 TTL: Final = timedelta(hours=1)
 
