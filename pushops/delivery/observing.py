@@ -38,7 +38,8 @@ def observe(
     streak = streak_after(provider.streak, observations)
     if streak != provider.streak:
         store.set_streak(tx, service, streak)
-    window = store.window(tx, service, settings.unhealthy_window) if tally.terminal or tally.faults else Window()
+    fine = tally.accepted + tally.throttled == tally.attempts
+    window = Window() if fine else store.window(tx, service, settings.unhealthy_window)
     usual, opens = _guard(tx, settings, service, provider, window, streak)
     opened = None if opens is None else _open(tx, service, opens, window, streak, usual)
     waits = provider.waits and not recovered
