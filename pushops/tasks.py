@@ -14,8 +14,9 @@ from kombu.exceptions import OperationalError
 
 from pushops.delivery import fanning, finishing, guard, holds, partitions, providers, pump, retiring
 from pushops.delivery.fanning import FanOut
+from pushops.delivery.rendering import check_renderer
 from pushops.delivery.shift import Tools, open_tools
-from pushops.errors import BrokerError
+from pushops.errors import BrokerError, SettingsError
 from pushops.events import Events
 from pushops.events.log import log_sink
 from pushops.retention.policies import SWEEPS
@@ -66,6 +67,7 @@ def current_tools(rt: Runtime) -> Tools:
 def _check_worker(instance: Any = None, **_: object) -> None:  # noqa: ANN401  (Celery's worker)
     if getattr(instance, "app", None) is app:
         _refuse_without_urls("worker")
+        _refuse_without_renderer()
 
 
 @signals.beat_init.connect
@@ -88,6 +90,14 @@ def _refuse_without_urls(what: str) -> None:
         one = "a sandbox never stands in for one of the two"
         hint = one if len(missing) == 1 else "or a sandbox that is up: pushops sandbox up"
         raise SystemExit(f"pushops: expected {' and '.join(missing)} to be set for a {what} ({hint})")
+
+
+def _refuse_without_renderer() -> None:
+    """End a worker whose renderer cannot be called: every row of every message would be at fault."""
+    try:
+        check_renderer(settings_or_sandbox())
+    except SettingsError as error:
+        raise SystemExit(f"pushops: {error}") from None
 
 
 @signals.worker_process_shutdown.connect

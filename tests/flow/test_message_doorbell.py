@@ -9,7 +9,7 @@ import redis
 import pushops
 from pushops.settings import Settings
 from tests.sending import Pg, ledger, make_live, message
-from tests.sweeping import queue_length, quick, wait_until, workers
+from tests.sweeping import DEADLINE, queue_length, quick, wait_until, workers
 
 NOBODY = "redis://127.0.0.1:1/0"
 
@@ -70,3 +70,10 @@ def test_results_go_by_pages_and_name_no_endpoint(ops: pushops.Ops, pg: Pg) -> N
     assert (accepted.subscription_id, accepted.next_attempt_at, len(accepted.endpoint)) == (ids[0], None, 32)
     assert len(ops.results(made.message_id, outcome="due").rows) == 4
     assert "push/" not in repr(first)
+
+
+def test_a_worker_whose_renderer_cannot_be_called_does_not_start(settings: Settings, valkey_url: str) -> None:
+    broken = quick(settings, valkey_url, renderer="json:no_such_function")
+    with workers(broken, 1, ready=False) as worker:
+        assert worker.popen.wait(DEADLINE) != 0
+        assert "expected PUSHOPS_RENDERER to name a function" in worker.text()
