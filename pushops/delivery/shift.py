@@ -6,7 +6,7 @@ back, since owner and state were looked at when it was claimed.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -121,7 +121,9 @@ class Shift:
                     self._answered(service, request.tag, answer)
         finally:  # answers first: what is not settled is ambiguous, what is not given back is only late
             self._settle(least=1)
-            self._give_back([out for service in self._services.values() for out in service.waiting])
+            for service in self._services.values():
+                service.more = service.more or bool(service.waiting)
+                self._give_back(service.waiting)
 
     def _requests(self) -> Iterator[Request[Outgoing] | None]:
         """What the network takes next; None where there is nothing at the moment and something is still out."""
@@ -286,7 +288,7 @@ class Shift:
                 (shut if closed else service.waiting).append(out)
             self._give_back(shut)
 
-    def _give_back(self, outs: Sequence[Outgoing]) -> None:
+    def _give_back(self, outs: Collection[Outgoing]) -> None:
         self._give_back_rows([out.row for out in outs])
 
     def _give_back_rows(self, rows: Sequence[Claimed]) -> None:
