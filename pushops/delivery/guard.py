@@ -12,18 +12,20 @@ from pushops.db import Tx
 from pushops.delivery.store import guard as store
 from pushops.delivery.store import health as health_store
 from pushops.delivery.store.guard import Applied, Guard, Listed, Pending
-from pushops.errors import NotFoundError, TransientDatabaseError
+from pushops.errors import NotFoundError, StatementTimeoutError, TransientDatabaseError
 from pushops.runtime import Runtime
 from pushops.subscriptions.evidence import apply_waiting
 from pushops.subscriptions.finding import EvidenceOutcome
 from pushops.subscriptions.store import auditing, periods
 from pushops.subscriptions.work import in_transaction
+from pushops.sweeps.sql import PLAN_INDEX
 
 PAGE: Final = 500  # answers per transaction: settlers of the same push service wait for each
 DISCARD_PAGE: Final = 5_000  # nothing but a word in each
 TEND: Final = timedelta(seconds=5)
 FOR_EVER: Final = timedelta(days=365)
 ACTOR: Final = "guard"
+BUSY: Final = (TransientDatabaseError, StatementTimeoutError)
 ACCEPTED: Final = "accepted"
 REJECTED: Final = "rejected"
 
@@ -75,7 +77,7 @@ def tend(rt: Runtime, budget: timedelta = TEND) -> int:
 
 def _attempt(rt: Runtime, guard_id: UUID, ends: float) -> bool:
     """One guard's trouble is no other's."""
-    with suppress(TransientDatabaseError):
+    with suppress(*BUSY):
         return _continue(rt, guard_id, ends)
     return False
 
@@ -86,7 +88,7 @@ def turn_back(rt: Runtime, guard_id: UUID, budget: timedelta) -> bool:
     Only what stands as the evidence made it. In transactions of a page each; safe to repeat and to interrupt, and where
     the database is busy it is left to beat.
     """
-    with suppress(TransientDatabaseError):
+    with suppress(*BUSY):
         return _turn_back(rt, guard_id, time.monotonic() + budget.total_seconds())
     return False
 
@@ -94,7 +96,7 @@ def turn_back(rt: Runtime, guard_id: UUID, budget: timedelta) -> bool:
 def _turn_back(rt: Runtime, guard_id: UUID, ends: float) -> bool:
     rows = votes = 0
     while True:
-        page = in_transaction(rt, None, lambda tx: _turn_page_back(tx, rt, guard_id))
+        page = in_transaction(rt, None, lambda tx: _turn_page_back(tx, rt, guard_id), planner=PLAN_INDEX)
         rows, votes = rows + page.rows, votes + page.votes
         if page.last or time.monotonic() > ends:
             break
@@ -177,7 +179,7 @@ def _continue(rt: Runtime, guard_id: UUID, ends: float, outcomes: Counter[Eviden
     if not _turn_back(rt, guard_id, ends):
         return False
     while True:
-        step = in_transaction(rt, None, lambda tx: _settle_page(tx, rt, guard_id))
+        step = in_transaction(rt, None, lambda tx: _settle_page(tx, rt, guard_id), planner=PLAN_INDEX)
         outcomes.update(step.outcomes)
         if step.settled is not None:
             _say_settled(rt, step.settled, outcomes)

@@ -2,13 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from psycopg import Connection
 
 from pushops.db import Tx
+from pushops.db.pool import NO_OPTIONS
 from pushops.errors import ContendedError
 from pushops.runtime import Runtime
 
@@ -21,22 +22,24 @@ _PAUSE: Final = 0.02
 _LOCK_TIMEOUT: Final = timedelta(seconds=2)
 
 
-def in_transaction(rt: Runtime, conn: Conn | None, work: Callable[[Tx], Result]) -> Result:
+def in_transaction(
+    rt: Runtime, conn: Conn | None, work: Callable[[Tx], Result], *, planner: Mapping[str, str] = NO_OPTIONS
+) -> Result:
     """Do the work in one transaction. What lost a deadlock did nothing, so it is done again, a few times.
 
-    With ``conn`` the deadlock is the caller's: their transaction is lost, not only our part.
+    With ``conn`` the deadlock is the caller's: their transaction is lost, not only our part; so is the ``planner``.
     """
     if conn is not None:
         with rt.db.transaction(conn=conn) as tx:
             return work(tx)
     for attempt in range(1, ATTEMPTS):
         try:
-            return _once(rt, work)
+            return _once(rt, work, planner)
         except ContendedError:
             time.sleep(random.uniform(0, _PAUSE * 2**attempt))  # noqa: S311  (apart from each other, not secret)
-    return _once(rt, work)
+    return _once(rt, work, planner)
 
 
-def _once(rt: Runtime, work: Callable[[Tx], Result]) -> Result:
-    with rt.db.transaction(lock_timeout=max(rt.settings.lock_timeout, _LOCK_TIMEOUT)) as tx:
+def _once(rt: Runtime, work: Callable[[Tx], Result], planner: Mapping[str, str]) -> Result:
+    with rt.db.transaction(lock_timeout=max(rt.settings.lock_timeout, _LOCK_TIMEOUT), planner=planner) as tx:
         return work(tx)

@@ -294,6 +294,9 @@ def test_accepting_is_shown_first_and_then_believes_what_waited(
     (audited,) = pg.execute("SELECT actor, detail FROM audit WHERE verb = 'guard_accepted'").fetchall()
     assert (audited[0], audited[1]["reason"], audited[1]["pending"]) == ("ann", "looked", 50)
     assert pages(recorded) == ["guard.opened"]
+    observe(runtime, lane, Kind.ACCEPTED, 600)
+    assert observe(runtime, lane, Kind.TERMINAL, 1).guard_open is False, "what was judged counts no more"
+    observe(runtime, lane, Kind.ACCEPTED)
     assert observe(runtime, lane, Kind.TERMINAL, 19).guard_open is False
     assert observe(runtime, lane, Kind.TERMINAL, 1).guard_open is True, "it can open anew"
     with pytest.raises(NotFoundError):
@@ -310,6 +313,16 @@ def test_votes_that_waited_count_as_of_when_they_came(runtime: Runtime, pg: Pg, 
     done = guard.accept(runtime, "fcm", **ASK, dry_run=False)
     assert done.outcomes == {"voted": 35, "voted_out": 10}
     assert states(pg) == {"active": 15, "revoked": 10}
+
+
+def test_votes_that_waited_side_by_side_are_no_more_than_one(runtime: Runtime, pg: Pg, lane: int) -> None:
+    ids = subscribers(pg, 25)
+    batches(runtime, lane, ids, [V] * 25)
+    pass_time(pg, "1 hour")
+    batches(runtime, lane, ids, [V] * 25)
+    pass_time(pg, "12 hours")
+    done = guard.accept(runtime, "fcm", **ASK, dry_run=False)
+    assert done.outcomes == {"voted": 25, "too_soon": 25}
 
 
 def test_rejecting_discards_and_leaves_every_row(runtime: Runtime, pg: Pg, lane: int) -> None:

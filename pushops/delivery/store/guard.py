@@ -69,13 +69,19 @@ LOCK_ROWS: Final[LiteralString] = """
 SELECT id FROM {schema}.push_subscription WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"""
 
 # Only where the row still is exactly what the evidence made of it, credentials and all. Its registration stays the one
-# that the evidence is about, which may be accepted yet.
+# that the evidence is about, which may be accepted yet. The page is read first, by its ids and nothing else.
+_PAGE: Final[LiteralString] = """
+WITH e AS MATERIALIZED (
+  SELECT evidence_id, at, state, outcome, subscription_id, registration_no, was_state, was_votes, was_first_vote_at,
+         was_last_vote_at
+    FROM {schema}.push_evidence WHERE evidence_id = ANY(%(evidence)s::uuid[]))"""
 _MADE: Final[LiteralString] = """
-  FROM {schema}.push_evidence AS e
- WHERE e.evidence_id = ANY(%(evidence)s::uuid[]) AND e.state = 'applied'
-   AND s.id = e.subscription_id AND s.registration_no = e.registration_no AND s.scrubbed_at IS NULL"""
+  FROM e
+ WHERE e.state = 'applied' AND s.id = e.subscription_id AND s.registration_no = e.registration_no
+   AND s.scrubbed_at IS NULL"""
 RESTORE_ENDED: Final[LiteralString] = (
-    """
+    _PAGE
+    + """
 UPDATE {schema}.push_subscription AS s
    SET state = e.was_state, previous_state = s.state, state_since = now(),
        votes = e.was_votes, first_vote_at = e.was_first_vote_at, last_vote_at = e.was_last_vote_at,
@@ -88,7 +94,8 @@ UPDATE {schema}.push_subscription AS s
 RETURNING e.evidence_id, s.endpoint_hash, s.user_id, s.state"""
 )
 RESTORE_VOTES: Final[LiteralString] = (
-    """
+    _PAGE
+    + """
 UPDATE {schema}.push_subscription AS s
    SET votes = e.was_votes, first_vote_at = e.was_first_vote_at, last_vote_at = e.was_last_vote_at"""
     + _MADE

@@ -11,7 +11,8 @@ from typing import Final, LiteralString
 
 from pushops.db import Tx
 
-# What ended with its row closes with the row's reason; what changed hands, with the verb's.
+# What ended with its row closes with the row's reason; what changed hands, with the verb's. The hashes stand in it
+# twice: planned without statistics, all that is open would be read for each row.
 CLOSE: Final[LiteralString] = """
 UPDATE {schema}.subscription_period AS p
    SET ended_at = greatest(now(), p.began_at),
@@ -19,6 +20,7 @@ UPDATE {schema}.subscription_period AS p
        campaign_id = %(campaign)s::text
   FROM {schema}.push_subscription AS s
  WHERE s.endpoint_hash = ANY(%(hashes)s::bytea[])
+   AND p.endpoint_hash = ANY(%(hashes)s::bytea[])
    AND p.endpoint_hash = s.endpoint_hash
    AND p.ended_at IS NULL
    AND (s.deleted_at IS NOT NULL OR p.user_id IS DISTINCT FROM s.user_id)
@@ -29,22 +31,27 @@ RETURNING p.endpoint_hash, p.user_id, p.began_at, p.reconnection"""
 # its heir begins when it began, as what it was, but only for the same owner, since nobody inherits another's opt-in.
 # Never before another's hold of the same endpoint ended: an inherited date may be older, and so is the now() of a
 # transaction that began first and came to the row second.
+# An end that may be -infinity keeps the planner off the index of ends: it is the first choice while few have ended,
+# and after a mass death it would be read whole for each row.
 OPEN: Final[LiteralString] = """
 INSERT INTO {schema}.subscription_period (endpoint_hash, user_id, push_service, origin, began_at, reconnection)
 SELECT s.endpoint_hash, s.user_id, s.push_service, s.origin,
        greatest(
          CASE WHEN s.user_id IS NOT DISTINCT FROM %(heir_of)s::text
               THEN coalesce(%(began_at)s::timestamptz, now()) ELSE now() END,
-         (SELECT max(p.ended_at) FROM {schema}.subscription_period AS p WHERE p.endpoint_hash = s.endpoint_hash)),
+         (SELECT max(coalesce(p.ended_at, '-infinity')) FROM {schema}.subscription_period AS p
+           WHERE p.endpoint_hash = s.endpoint_hash)),
        coalesce(
          CASE WHEN s.user_id IS NOT DISTINCT FROM %(heir_of)s::text THEN %(reconnection)s::boolean END,
          EXISTS (
            SELECT 1 FROM {schema}.subscription_period AS p
-            WHERE p.endpoint_hash = s.endpoint_hash AND p.ended_at >= now() - %(window)s::interval
+            WHERE p.endpoint_hash = s.endpoint_hash
+              AND coalesce(p.ended_at, '-infinity') >= now() - %(window)s::interval
               AND (s.user_id IS NULL OR p.end_reason NOT IN ('owner_changed', 'detached'))
          ) OR EXISTS (
            SELECT 1 FROM {schema}.subscription_period AS p
-            WHERE p.user_id = s.user_id AND p.ended_at >= now() - %(window)s::interval AND p.end_reason <> 'rotated'))
+            WHERE p.user_id = s.user_id AND coalesce(p.ended_at, '-infinity') >= now() - %(window)s::interval
+              AND p.end_reason <> 'rotated'))
   FROM {schema}.push_subscription AS s
  WHERE s.endpoint_hash = ANY(%(hashes)s::bytea[])
    AND s.deleted_at IS NULL
