@@ -44,6 +44,7 @@ beat_schedule = {
     "send-due": {"task": "pushops.send_due", "schedule": 0.5, "options": {"expires": 2.0}},
     "tend-messages": {"task": "pushops.tend_messages", "schedule": 1.0, "options": {"expires": 2.0}},
     "reap-claims": {"task": "pushops.reap_claims", "schedule": 5.0, "options": {"expires": 5.0}},
+    "tend-health": {"task": "pushops.tend_health", "schedule": 2.0, "options": {"expires": 2.0}},
 }
 beat_max_loop_interval = 0.5
 """

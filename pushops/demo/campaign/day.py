@@ -6,9 +6,9 @@ from typing import Final
 
 from pushops.delivery import guard
 from pushops.demo.browsers import SERVICES
-from pushops.demo.campaign import store, subscribers
+from pushops.demo.campaign import looking, store, subscribers
 from pushops.demo.campaign.desk import Desk
-from pushops.demo.campaign.judging import CAMPAIGN, EARLY, LATE, Counted, Found, Kept, Planned, Rows
+from pushops.demo.campaign.judging import CAMPAIGN, EARLY, LATE, Counted, Found, Planned, Rows
 from pushops.demo.campaign.mix import CUTS, DAWN, DAY, LASTING, OUTAGE, Mix, cut_connections, mend_connections
 from pushops.demo.campaign.subscribers import PATIENCE, Subscriber
 from pushops.demo.crew import Crew
@@ -19,7 +19,6 @@ from pushops.sandbox.push import PushService
 
 TIME_PASSES: Final = timedelta(hours=2)  # beyond the hour of answers that the guard looks at
 CUT_AFTER: Final = 0.3  # of the campaign
-PAGE: Final = "critical"  # as the log calls it
 OPERATOR: Final = "demo-operator"
 REASON: Final = "the push services were down, the browsers are alive"
 _SERVICES: Final = [name for name, _, _ in SERVICES]
@@ -42,26 +41,26 @@ class Day:
         self._register()
         planned = self._plan()
         self._campaign(planned)
-        guards_of_the_day = len(self._guards())
+        guards_of_the_day = len(looking.guards(self.rt))
         self._let_time_pass()
-        before = frozenset(key for key, row in self._rows().items() if row.live)
+        before = frozenset(key for key, row in looking.rows(self.rt).items() if row.live)
         self._first_minute(planned)
-        took = self._kept("applied")
+        took = looking.believed(self.rt)
         self._outage()
-        gave = self._kept("pending", turned_back=True)
+        gave = looking.taken_back(self.rt)
         rejected = self._judge()
         self.desk.watch(LATE, lambda now: now.done)
         self._count(LATE)
         found = Found(
             messages=self.counted,
             before=before,
-            rows=self._rows(),
+            rows=looking.rows(self.rt),
             guards_of_the_day=guards_of_the_day,
             took=took,
             gave=gave,
             rejected=rejected,
-            guards=self._guards(),
-            pages=self._pages(),
+            guards=looking.guards(self.rt),
+            pages=looking.pages(self.hired),
         )
         return planned, found
 
@@ -121,19 +120,19 @@ class Day:
         self._count(EARLY)
 
     def _outage(self) -> None:
-        took = self._kept("applied")
+        took = looking.believed(self.rt)
         self.teller.say(f"its first minute ended {len(took.ended):,} and voted against {len(took.voted):,}")
         self.teller.act("Then everything answers 404 and 410")
         self._push.outage(OUTAGE)
         self.desk.send(LATE, [LATE])
         self.desk.watch(LATE, lambda _: self._all_guarded())
-        gave = self._kept("pending", turned_back=True)
+        gave = looking.taken_back(self.rt)
         self.teller.say(f"the guard opened and gave back {len(gave.ended):,} and the votes of {len(gave.voted):,}")
         for one in guard.list_guards(self.rt):
             self.teller.say(f"guard of {one.push_service} ({one.why}): {one.pending:,} answers wait for an operator")
 
     def _all_guarded(self) -> bool:
-        found = self._guards()
+        found = looking.guards(self.rt)
         return len(found) == len(_SERVICES) and all(one.turned_back for one in found)
 
     def _quiet(self) -> None:
@@ -148,7 +147,7 @@ class Day:
         self._push.outage(None)
         rejected = 0
         for name in _SERVICES:
-            judged = guard.reject(self.rt, name, reason=REASON, actor=OPERATOR, dry_run=False)
+            judged = self.desk.ops.reject_guard(name, reason=REASON, actor=OPERATOR, dry_run=False)
             rejected += judged.answers
             self.teller.say(f"guard reject {name}: {judged.answers:,} answers discarded")
         return rejected
@@ -156,22 +155,3 @@ class Day:
     def _count(self, name: str) -> Counted:
         self.counted[name] = self.desk.count(name, self.everyone)
         return self.counted[name]
-
-    def _kept(self, state: str, *, turned_back: bool = False) -> Kept:
-        """Evidence of the outage in a state; ``turned_back``: what the guard took back, by what it had done."""
-        with self.rt.db.transaction(statement_timeout=PATIENCE) as tx:
-            found = store.evidence(tx, state, turned_back=turned_back)
-        ended = frozenset(one.endpoint_hash for one in found if one.finding == "gone")
-        return Kept(ended, frozenset(one.endpoint_hash for one in found if one.finding == "vote"))
-
-    def _guards(self) -> list[store.Guard]:
-        with self.rt.db.transaction() as tx:
-            return store.guards(tx)
-
-    def _rows(self) -> dict[bytes, store.Row]:
-        with self.rt.db.transaction(statement_timeout=PATIENCE) as tx:
-            return {row.endpoint_hash: row for row in store.rows(tx)}
-
-    def _pages(self) -> list[str]:
-        events = [event for worker in self.hired.workers for event in worker.events()]
-        return [str(event.get("event")) for event in events if event.get("level") == PAGE]
