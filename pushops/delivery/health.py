@@ -74,9 +74,14 @@ def fails(window: Window, settings: Settings) -> bool:
     return window.attempts >= settings.unhealthy_min and window.faults >= settings.unhealthy_ratio * window.attempts
 
 
-def holds(faults: Sequence[datetime], now: datetime, settings: Settings) -> bool:
-    """Whether so many answers since the last success blame us, near enough together, that a lane is held."""
-    return len([at for at in faults if at > now - settings.hold_window]) >= settings.hold_faults
+def holds(faults: Sequence[datetime], faults_of: Sequence[int], now: datetime, settings: Settings) -> bool:
+    """Whether so many answers since the last success blame us, near enough together, that a lane is held.
+
+    ``faults_of`` says whose they were, 0 for nobody knows: one subscription that is tried again and again proves
+    nothing of the others.
+    """
+    lately = [whose for at, whose in zip(faults, faults_of, strict=True) if at > now - settings.hold_window]
+    return len(lately) >= settings.hold_faults and (0 in lately or len(set(lately)) > 1)
 
 
 def others_succeed(window: Window) -> bool:

@@ -39,10 +39,11 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a batch says of one lane. ``faults``: the times of those of ours since the last success."""
+    """What a batch says of one lane. ``faults``: the times of those of ours since the last success, and whose."""
 
     succeeded: bool
     faults: tuple[datetime, ...]
+    faults_of: tuple[int, ...]
     answers: int
     code: str
 
@@ -101,9 +102,9 @@ def _settle(tx: Tx, settings: Settings, lane: Lane, story: Story, answers: int, 
     if held and not story.succeeded:
         store.answered(tx, lane.lane_id, answers, int(probe))
         return _Done(lane.lane_id, held=True)
-    if not health.holds(story.faults, tx.now, settings):
+    if not health.holds(story.faults, story.faults_of, tx.now, settings):
         if story.faults != (() if story.succeeded else tuple(lane.faults)):
-            store.set_faults(tx, lane.lane_id, story.faults)
+            store.set_faults(tx, lane.lane_id, story.faults, story.faults_of)
         return _Done(lane.lane_id, held=False, released=released)
     missing = story.code == CANNOT_SIGN and lane.vapid_key_id not in keychain(settings).vapid
     code = NO_KEY if missing else story.code
@@ -115,15 +116,18 @@ def _settle(tx: Tx, settings: Settings, lane: Lane, story: Story, answers: int, 
 
 def tell(lane: Lane, observations: Sequence[Observation], now: datetime, settings: Settings) -> Story:
     """Pure: the faults since the last success, the newest as many as a hold takes."""
-    faults, succeeded, answers, code = list(lane.faults), False, 0, ""
+    faults, whose = list(lane.faults), list(lane.faults_of)
+    succeeded, answers, code = False, 0, ""
     for one in observations:
         if one.kind is Kind.ACCEPTED:
-            faults, succeeded, answers = [], True, 0
+            faults, whose, succeeded, answers = [], [], True, 0
         elif one.kind in OUR_FAULT:
             faults.append(now)
+            whose.append(one.subject)
             answers += 1
             code = one.code
-    return Story(succeeded, tuple(faults[-settings.hold_faults :]), answers, code)
+    most = settings.hold_faults
+    return Story(succeeded, tuple(faults[-most:]), tuple(whose[-most:]), answers, code)
 
 
 def announce(rt: Runtime, opened: Sequence[Opened], released: Sequence[Released], *, lifted: int = 0) -> None:

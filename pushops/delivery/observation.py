@@ -26,12 +26,13 @@ OUR_FAULT: Final = frozenset({Kind.DENIED, Kind.MISMATCH})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One attempt, in the order of completion. ``answered``: it had a status."""
+    """One attempt, in the order of completion. ``answered``: it had a status; ``subject``: whose, 0 if unknown."""
 
     lane_id: int
     kind: Kind
     answered: bool
     code: str
+    subject: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,11 @@ _KINDS: Final = {
 
 def _observation(attempt: Attempt) -> Observation:
     return Observation(
-        attempt.row.lane_id, _kind(attempt), answered=attempt.answer.status is not None, code=attempt.verdict.code
+        attempt.row.lane_id,
+        _kind(attempt),
+        answered=attempt.answer.status is not None,
+        code=attempt.verdict.code,
+        subject=int.from_bytes(attempt.row.endpoint_hash[:7]),
     )
 
 

@@ -44,6 +44,15 @@ def test_a_success_under_the_key_means_that_a_refusal_is_the_rows_own(runtime: R
         assert not observe(runtime, lane, Kind.ACCEPTED).held_lanes
 
 
+def test_one_visitor_on_a_quiet_lane_holds_nothing_however_often_it_is_tried(
+    runtime: Runtime, pg: Pg, lane: int
+) -> None:
+    ids = subscribers(pg, 2)
+    for _ in range(8):
+        assert not settle(runtime, lane, [(ids[0], MISMATCH)]).observed.held_lanes
+    assert settle(runtime, lane, [(ids[1], MISMATCH)]).observed.held_lanes == {lane}
+
+
 def test_refusals_that_are_far_apart_hold_nothing(runtime: Runtime, pg: Pg, lane: int) -> None:
     for _ in range(3):
         assert not observe(runtime, lane, Kind.DENIED, 3).held_lanes

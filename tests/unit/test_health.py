@@ -101,7 +101,12 @@ def test_a_push_service_fails_at_seven_tenths_of_twenty(
     [([0] * 5, True), ([0] * 4, False), ([299, 200, 100, 50, 0], True), ([300, 200, 100, 50, 0], False), ([], False)],
 )
 def test_five_faults_of_ours_within_five_minutes_hold(ages: list[int], expected: bool, settings: Settings) -> None:
-    assert health.holds([NOW - timedelta(seconds=age) for age in ages], NOW, settings) is expected
+    assert health.holds([NOW - timedelta(seconds=age) for age in ages], range(len(ages)), NOW, settings) is expected
+
+
+@pytest.mark.parametrize(("whose", "expected"), [([7] * 5, False), ([7, 7, 7, 7, 8], True), ([0] * 5, True)])
+def test_one_subscription_alone_never_holds(whose: list[int], expected: bool, settings: Settings) -> None:
+    assert health.holds([NOW] * 5, whose, NOW, settings) is expected
 
 
 def seen(*kinds: Kind) -> list[Observation]:
@@ -127,7 +132,8 @@ def test_a_death_without_a_status_is_an_answer() -> None:
 
 
 def lane(*faults: int) -> Lane:
-    return Lane(1, "fcm", "host", "key", None, [NOW - timedelta(seconds=age) for age in faults], None)
+    times = [NOW - timedelta(seconds=age) for age in faults]
+    return Lane(1, "fcm", "host", "key", None, times, [0] * len(times), None)
 
 
 def test_a_lane_keeps_its_newest_faults_since_the_last_success(settings: Settings) -> None:

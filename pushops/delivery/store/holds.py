@@ -9,15 +9,16 @@ from uuid import UUID
 from pushops.db import Tx
 
 LANES: Final[LiteralString] = """
-SELECT lane_id, push_service, host, vapid_key_id, last_success_at, faults, hold_id FROM {schema}.push_lane
+SELECT lane_id, push_service, host, vapid_key_id, last_success_at, faults, faults_of, hold_id FROM {schema}.push_lane
  WHERE lane_id = ANY(%(lanes)s::integer[]) ORDER BY lane_id FOR UPDATE"""
 
 # A success forgets the faults; what was since is appended by whoever counted.
 SUCCEEDED: Final[LiteralString] = """
-UPDATE {schema}.push_lane SET last_success_at = now(), faults = ARRAY[]::timestamptz[]
+UPDATE {schema}.push_lane SET last_success_at = now(), faults = ARRAY[]::timestamptz[], faults_of = ARRAY[]::bigint[]
  WHERE lane_id = ANY(%(lanes)s::integer[])"""
 FAULTS: Final[LiteralString] = """
-UPDATE {schema}.push_lane SET faults = %(faults)s::timestamptz[] WHERE lane_id = %(lane)s::integer"""
+UPDATE {schema}.push_lane SET faults = %(faults)s::timestamptz[], faults_of = %(faults_of)s::bigint[]
+ WHERE lane_id = %(lane)s::integer"""
 
 # The first probe is due after its time, not at once: the same answers are still on their way.
 OPEN: Final[LiteralString] = """
@@ -28,7 +29,8 @@ WITH opened AS (
   RETURNING hold_id, lane_id, push_service, host, vapid_key_id, code),
 held AS (
   UPDATE {schema}.push_lane AS l
-     SET hold_id = o.hold_id, faults = ARRAY[]::timestamptz[], probe_at = clock_timestamp() + %(every)s::interval
+     SET hold_id = o.hold_id, faults = ARRAY[]::timestamptz[], faults_of = ARRAY[]::bigint[],
+         probe_at = clock_timestamp() + %(every)s::interval
     FROM opened AS o WHERE l.lane_id = o.lane_id)
 SELECT o.hold_id, o.lane_id, o.push_service, o.host, o.vapid_key_id, o.code,
        NOT EXISTS (SELECT FROM {schema}.push_hold AS h
@@ -37,7 +39,8 @@ SELECT o.hold_id, o.lane_id, o.push_service, o.host, o.vapid_key_id, o.code,
 # Counted where it is cheap: 100,000 stands for "that many, or more".
 RELEASE: Final[LiteralString] = """
 WITH freed AS (
-  UPDATE {schema}.push_lane SET hold_id = NULL, faults = ARRAY[]::timestamptz[], probe_at = NULL
+  UPDATE {schema}.push_lane
+     SET hold_id = NULL, faults = ARRAY[]::timestamptz[], faults_of = ARRAY[]::bigint[], probe_at = NULL
    WHERE lane_id = %(lane)s::integer AND hold_id IS NOT NULL
    RETURNING lane_id)
 UPDATE {schema}.push_hold AS h
@@ -101,6 +104,7 @@ class Lane:
     vapid_key_id: str
     last_success_at: datetime | None
     faults: list[datetime]
+    faults_of: list[int]
     hold_id: UUID | None
 
 
@@ -164,8 +168,8 @@ def succeeded(tx: Tx, lanes: Sequence[int]) -> None:
     tx.run(SUCCEEDED, {"lanes": list(lanes)})
 
 
-def set_faults(tx: Tx, lane: int, faults: Sequence[datetime]) -> None:
-    tx.run(FAULTS, {"lane": lane, "faults": list(faults)})
+def set_faults(tx: Tx, lane: int, faults: Sequence[datetime], faults_of: Sequence[int]) -> None:
+    tx.run(FAULTS, {"lane": lane, "faults": list(faults), "faults_of": list(faults_of)})
 
 
 def open_hold(tx: Tx, lane: int, code: str, why: str | None, answers: int, every: timedelta) -> Opened | None:

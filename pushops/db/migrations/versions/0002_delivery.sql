@@ -89,6 +89,7 @@ CREATE TABLE {schema}.push_lane (
   vapid_key_id     text NOT NULL,
   last_success_at  timestamptz,
   faults           timestamptz[] NOT NULL DEFAULT '{}',
+  faults_of        bigint[] NOT NULL DEFAULT '{}',
   hold_id          uuid,
   probe_at         timestamptz,
   CONSTRAINT push_lane_host_key UNIQUE (host, vapid_key_id)
