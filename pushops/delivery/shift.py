@@ -180,7 +180,7 @@ class Shift:
         if now - self._looked_at < LOOK_AGAIN:
             return False
         limit = self._rt.settings.in_flight
-        with self._rt.db.transaction() as tx:
+        with self._rt.db.transaction(planner=PLAN_INDEX) as tx:
             self._lanes = dict(lanes_store.by_service(lanes_store.due(tx)))
         for name, service in self._services.items():
             if name not in self._lanes:

@@ -9,7 +9,8 @@ from pushops.db import Tx
 # Rows of messages made before this have expired: TTL is at most 28 days, not_before at most 30.
 OLDEST: Final = "{schema}.id_floor(now() - interval '65 days')"
 
-# Four looks into the index for each lane, one for each priority: whatever waits behind them is not read.
+# Four looks into the index for each lane, one for each priority: whatever waits behind them is not read. The limits keep
+# the planner from making joins of the looks, which would read all that waits.
 LANES: Final[LiteralString] = (
     """
 SELECT l.lane_id, l.push_service, l.host, l.vapid_key_id, l.hold_id IS NOT NULL AS held,
@@ -20,14 +21,16 @@ SELECT l.lane_id, l.push_service, l.host, l.vapid_key_id, l.hold_id IS NOT NULL 
  WHERE NOT EXISTS (SELECT FROM {schema}.push_pause AS x
                     WHERE x.kind = 'provider' AND x.name = l.push_service
                        OR x.kind = 'key' AND x.name = l.vapid_key_id)
-   AND EXISTS (SELECT FROM generate_series(0, 3) AS priority
-                WHERE EXISTS (SELECT FROM {schema}.push_dispatch AS d
-                               WHERE d.lane_id = l.lane_id AND d.priority = priority AND d.state = 'due'
-                                 AND d.message_id >= """
+   AND EXISTS (SELECT FROM generate_series(0, 3) AS wanted (priority)
+                CROSS JOIN LATERAL (
+                  SELECT FROM {schema}.push_dispatch AS d
+                   WHERE d.lane_id = l.lane_id AND d.priority = wanted.priority AND d.state = 'due'
+                     AND d.next_attempt_at <= CASE WHEN l.hold_id IS NULL AND p.unhealthy_at IS NULL
+                                                   THEN now() ELSE 'infinity' END
+                     AND d.message_id >= """
     + OLDEST
     + """
-                                 AND d.next_attempt_at <= CASE WHEN l.hold_id IS NULL AND p.unhealthy_at IS NULL
-                                                               THEN now() ELSE 'infinity' END))
+                   ORDER BY d.next_attempt_at LIMIT 1) AS one)
  ORDER BY l.push_service, l.lane_id"""
 )
 

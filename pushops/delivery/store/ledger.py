@@ -79,12 +79,19 @@ claimed AS (
 SELECT *, (SELECT count(*)::integer FROM picked) AS picked FROM claimed"""
 )
 # Whether anything was picked at all, where nothing of it may be sent.
-DUE: Final[LiteralString] = """
+DUE: Final[LiteralString] = (
+    """
 SELECT EXISTS (
-  SELECT FROM generate_series(0, 3) AS wanted (priority), unnest(%(lanes)s::integer[]) AS lane (lane_id)
-   WHERE EXISTS (SELECT FROM {schema}.push_dispatch AS d
-                  WHERE d.lane_id = lane.lane_id AND d.priority = wanted.priority AND d.state = 'due'
-                    AND d.next_attempt_at <= %(horizon)s::timestamptz))"""
+  SELECT FROM generate_series(0, 3) AS wanted (priority)
+   CROSS JOIN unnest(%(lanes)s::integer[]) AS lane (lane_id)
+   CROSS JOIN LATERAL (
+     SELECT FROM {schema}.push_dispatch AS d
+      WHERE d.lane_id = lane.lane_id AND d.priority = wanted.priority AND d.state = 'due'
+        AND d.next_attempt_at <= %(horizon)s::timestamptz AND d.message_id >= """
+    + OLDEST
+    + """
+      ORDER BY d.next_attempt_at LIMIT 1) AS one)"""
+)
 
 _MINE: Final[LiteralString] = """
    d.message_id = r.message_id AND d.endpoint_hash = r.endpoint_hash
