@@ -4,6 +4,7 @@ ledger, so that no answer is believed that the guard would have doubted.
 
 import json
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,12 +23,14 @@ from pushops.delivery.store.ledger import Claimed
 from pushops.errors import ContendedError
 from pushops.runtime import Runtime
 from pushops.subscriptions.evidence import Evidence, EvidenceOutcome, Finding, apply_batch
+from pushops.subscriptions.lifecycle import END_REASON, Event
 from pushops.sweeps.sql import PLAN_INDEX
 
 TRIES: Final = 5  # a deadlock's loser begins again; the winner has gone on by then
 SLOW_SHARE: Final = 0.2  # of a batch that was throttled: then it is the push service, no longer one endpoint
 SLOW_LEAST: Final = 3
 TURN_BACK: Final = timedelta(seconds=5)
+QUEUE: Final = timedelta(seconds=10)  # settlers of one push service wait for each other: what was sent must be settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class Attempt:
 @dataclass(frozen=True)
 class Settled:
     """How many attempts ended how; ``lost``: rows that were no longer ours; ``to_resign``: origins and key ids whose
-    tokens were refused; ``waits``: the push service is sent probes only from now on, ``held_lanes`` of it are.
+    tokens were refused; ``waits``: the push service is sent probes only from now on, ``held_lanes`` of it are;
+    ``did``: what the evidence did to how many subscriptions.
     """
 
     outcomes: Mapping[str, int]
@@ -53,6 +57,7 @@ class Settled:
     to_resign: frozenset[tuple[str, str]]
     waits: bool
     held_lanes: frozenset[int]
+    did: Mapping[EvidenceOutcome, int]
 
 
 def judge(table: Table, out: Outgoing, answer: Answer) -> Attempt:
@@ -64,7 +69,9 @@ def settle(rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]) 
     """Write down a batch of one push service. Rows that another worker owns by now are left to it."""
     for tries in range(TRIES):
         try:
-            with rt.db.transaction(planner=PLAN_INDEX) as tx:
+            with rt.db.transaction(
+                planner=PLAN_INDEX, lock_timeout=QUEUE, statement_timeout=QUEUE + rt.settings.statement_timeout
+            ) as tx:
                 observed, settled = _settle(tx, rt, service, token, attempts)
             break
         except ContendedError:
@@ -83,7 +90,8 @@ def _settle(tx: Tx, rt: Runtime, service: str, token: UUID, attempts: Sequence[A
     blocked = _mismatches(tx, rt, service, attempts, observed)
     kept = _accepted(tx, token, attempts) | _others(tx, rt, token, attempts, observed, blocked)
     rest = [a for a in attempts if _key(a.row) in kept and a.verdict.lifecycle is not Lifecycle.MISMATCH]
-    apply_batch(tx, rt.settings, service, [_evidence(a) for a in rest], observed.guard_id)
+    did = Counter(apply_batch(tx, rt.settings, service, [_evidence(a) for a in rest], observed.guard_id))
+    did[EvidenceOutcome.BLOCKED] += len(blocked)
     _after(tx, rt, service, attempts, observed)
     counted: dict[str, int] = {}
     for attempt in attempts:
@@ -91,7 +99,7 @@ def _settle(tx: Tx, rt: Runtime, service: str, token: UUID, attempts: Sequence[A
     refused = [a.row for a in attempts if a.verdict.retry is Retry.RESIGN]
     to_resign = frozenset((f"https://{host_of(row.endpoint)}", row.vapid_key_id or "") for row in refused)
     lost = len(attempts) - len(kept)
-    return observed, Settled(counted, lost, to_resign, observed.waits, observed.held_lanes)
+    return observed, Settled(counted, lost, to_resign, observed.waits, observed.held_lanes, did)
 
 
 def _after(tx: Tx, rt: Runtime, service: str, attempts: Sequence[Attempt], observed: Observed) -> None:
@@ -269,3 +277,14 @@ def _tell(rt: Runtime, service: str, attempts: Sequence[Attempt], settled: Settl
             )
         if attempt.answer.fault is Fault.TAMPERED:
             rt.events.emit("send.tampered", service=service)
+    for outcome, reason in _ENDS.items():
+        if settled.did[outcome]:
+            rt.events.emit("subscription.ended", verb="evidence", reason=reason, rows=settled.did[outcome])
+    if settled.did[EvidenceOutcome.BLOCKED]:
+        rt.events.emit("subscription.blocked", service=service, rows=settled.did[EvidenceOutcome.BLOCKED])
+
+
+_ENDS: Final = {
+    EvidenceOutcome.REVOKED: END_REASON[Event.GONE],
+    EvidenceOutcome.VOTED_OUT: END_REASON[Event.VOTED_OUT],
+}

@@ -25,6 +25,9 @@ CATALOG: Final[dict[str, EventKind]] = {
     "subscription.ended": _kind(
         "info", "verb endpoint reason rows", "unsubscribed, rotated or otherwise ended by a verb"
     ),
+    "subscription.blocked": _kind(
+        "warning", "service rows", "rows that are not sent to until their browsers subscribe anew"
+    ),
     "subscription.detached": _kind("info", "verb rows", "the link to a user ended"),
     "subscription.evidence": _kind("info", "finding outcome endpoint", "what a send result did to a row"),
     "subscription.undone": _kind("warning", "rows skipped actor", "an operator brought ended rows back"),
