@@ -22,12 +22,16 @@ def sending(settings: Settings, service: PushService, broker_url: str, **changes
     return settings_for(settings, service, **broker | changes)
 
 
-def lose_leases(pg: Pg) -> int:
+def lose_leases(pg: Pg, older_than: str = "0 seconds") -> int:
     """The lease of whoever is dead runs out: the rows are aged, not the clock."""
-    pg.execute("UPDATE pushops.sweep_slot SET free_at = clock_timestamp() WHERE holder IS NOT NULL")
-    return pg.execute(
-        "UPDATE pushops.push_dispatch SET claimed_until = clock_timestamp() - interval '1 ms' WHERE state = 'claimed'"
+    lost = pg.execute(
+        "UPDATE pushops.push_dispatch SET claimed_until = clock_timestamp() - interval '1 ms'"
+        " WHERE state = 'claimed' AND last_attempt_at <= clock_timestamp() - %s::interval",
+        [older_than],
     ).rowcount
+    if lost:
+        pg.execute("UPDATE pushops.sweep_slot SET free_at = clock_timestamp() WHERE holder IS NOT NULL")
+    return lost
 
 
 def make_due(pg: Pg) -> None:

@@ -42,6 +42,7 @@ READING_GOOD_FOR: Final = 1.0
 CLAIM_LEAST: Final = 50
 CLAIM_MOST: Final = 500
 SETTLE_ROWS: Final = 250
+WORKER_LOST: Final = "worker_lost"
 FAILURES: Final = 20  # in a row: so many may be a trouble, in which every further request is one too many
 SETTLE_TRIES: Final = 15  # about twenty seconds: a restarted PostgreSQL is back by then, and the leases still hold
 
@@ -210,7 +211,7 @@ class Shift:
             self._on_full()
             self._on_full = None
         known = {lane.lane_id: lane for lane in lanes}
-        for row, payload in self._loaded(self._in_lane(taken.rows, known)):
+        for row, payload in self._loaded(self._alone(service, self._in_lane(taken.rows, known))):
             out = Outgoing(row, payload if isinstance(payload, bytes) else b"", taken.at, since, taken.probe)
             if isinstance(payload, Answer):
                 self._answered(service, out, payload)
@@ -247,6 +248,16 @@ class Shift:
                 ]
                 ledger.release(tx, self._token, moved, found)
         return [row for row in rows if _belongs(row, known[row.lane_id])] if moved else list(rows)
+
+    def _alone(self, service: _Service, rows: Sequence[Claimed]) -> Sequence[Claimed]:
+        """What was rendered when a worker died is rendered with nobody beside it: one of them is who did it."""
+        suspect = next((row for row in rows if row.rendered and row.last_code == WORKER_LOST), None)
+        if suspect is None:
+            return rows
+        service.claim = 1
+        self._settle(least=1)
+        self._give_back_rows([row for row in rows if row is not suspect])
+        return [suspect]
 
     def _answered(self, service: _Service, out: Outgoing, answer: Answer) -> None:
         if not service.answers:

@@ -136,3 +136,20 @@ def test_one_hostile_host_keeps_no_other_of_its_push_service_from_being_sent_to(
     hurry(pg)
     out.pump_all()
     assert ends(pg, message) == {"accepted": OTHERS + 6}
+
+
+def test_one_endpoint_that_is_sent_many_messages_holds_nobody(
+    out: Outgoing, pg: Pg, recorded: Recorded
+) -> None:
+    """Five answers within five minutes are a hold's worth, but not where they are all about one browser."""
+    others = out.register(pg, "fcm", OTHERS)
+    out.send("proof", ttl=3600)
+    out.pump_all()
+    (bad,) = out.register(pg, "fcm", 1, user_id="bad")
+    out.service.script("bad", endpoints=[bad], answer=FORBIDDEN)
+    for number in range(8):
+        out.send(f"message {number}", user="bad")
+    out.pump_all()
+    hurry(pg)
+    out.pump_all()
+    went_out_to_the_others(out, pg, others, recorded)

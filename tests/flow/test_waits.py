@@ -33,7 +33,8 @@ def queue_many(pg: Pg, count: int, lane: int, wait: str) -> None:
     message = ledger.message(pg)
     pg.execute(
         "INSERT INTO pushops.push_dispatch (message_id, endpoint_hash, subscription_id, owner_no, lane_id, priority,"
-        " next_attempt_at, expires_at, attempts, wait) SELECT %s, sha256(int8send(n)), gen_random_uuid(), 1, %s, n %% 4,"
+        " next_attempt_at, expires_at, attempts, wait)"
+        " SELECT %s, sha256(int8send(n)), gen_random_uuid(), 1, %s, n %% 4,"
         " now() + %s::interval, now() + interval '1 day', 1, 'retry' FROM generate_series(1, %s) AS n",
         [message, lane, wait, count],
     )

@@ -9,8 +9,8 @@ from pushops.db import Tx
 # Rows of messages made before this have expired: TTL is at most 28 days, not_before at most 30.
 OLDEST: Final = "{schema}.id_floor(now() - interval '65 days')"
 
-# Four looks into the index for each lane, one for each priority: whatever waits behind them is not read. The limits keep
-# the planner from making joins of the looks, which would read all that waits.
+# Four looks into the index for each lane, one for each priority: whatever waits behind them is not read. The limits
+# keep the planner from making joins of the looks, which would read all that waits.
 LANES: Final[LiteralString] = (
     """
 SELECT l.lane_id, l.push_service, l.host, l.vapid_key_id, l.hold_id IS NOT NULL AS held,

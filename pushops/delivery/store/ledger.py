@@ -181,18 +181,21 @@ UPDATE {schema}.push_dispatch AS d
    AND d.outcome = 'key_mismatch'"""
 
 # A claim that ran out: its worker died or was cut off. Whether the POST was begun cannot be known where it may have
-# been; then the message says what to do. A row that took three workers with it goes no further.
+# been; then the message says what to do. A row that took three workers with it, one after the other, goes no further:
+# repeats counts them, as it counts answers that are alike.
 REAP: Final[LiteralString] = """
 WITH lost AS MATERIALIZED (
   SELECT d.message_id, d.endpoint_hash, d.posted,
-         CASE WHEN %(deaths)s::integer <= 1 + CASE WHEN d.posted THEN d.ambiguous ELSE d.attempts - 1 END
-              THEN 'worker_lost'
+         lives.lost AS deaths,
+         CASE WHEN lives.lost >= %(deaths)s::integer THEN 'worker_lost'
               WHEN d.posted AND m.on_ambiguous = 'drop' THEN 'ambiguous' END AS outcome
     FROM {schema}.push_dispatch AS d LEFT JOIN {schema}.push_message AS m USING (message_id)
+   CROSS JOIN LATERAL (
+     SELECT 1 + CASE WHEN d.code IN ('worker_lost', 'lease_expired') THEN d.repeats ELSE 0 END AS lost) AS lives
    WHERE d.state = 'claimed' AND d.claimed_until < clock_timestamp()
    ORDER BY d.claimed_until LIMIT %(limit)s::integer FOR UPDATE OF d SKIP LOCKED)
 UPDATE {schema}.push_dispatch AS d
-   SET claim_token = NULL, claimed_until = NULL, posted = false, repeats = 0, status = NULL,
+   SET claim_token = NULL, claimed_until = NULL, posted = false, repeats = l.deaths, status = NULL,
        ambiguous = d.ambiguous + l.posted::integer,
        code = CASE WHEN l.posted THEN 'lease_expired' ELSE 'worker_lost' END,
        state = CASE WHEN l.outcome IS NULL THEN 'due' ELSE 'ended' END, outcome = l.outcome,
