@@ -1,5 +1,6 @@
 """Taking rows that are due, within the push services' rates; from lanes that are held only a probe at a time."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -35,13 +36,12 @@ class Taken:
 
 
 def take(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease: timedelta, limit: int) -> Taken:
-    """Claim rows of one push service from those of its lanes that may be sent to; else one probe, if it is time."""
+    """Claim one probe if it is time, whatever else is due; else rows of those lanes that may be sent to."""
     going = [lane.lane_id for lane in lanes if not lane.held and not lane.waits]
-    if going:
-        found = _take(rt, service, going, token=token, lease=lease, limit=limit)
-        if found.rows or found.more:
-            return found
-    return _take_probe(rt, service, lanes, token=token, lease=lease)
+    probe = _take_probe(rt, service, lanes, token=token, lease=lease, more=bool(going))
+    if probe.rows or not going:
+        return probe
+    return _take(rt, service, going, token=token, lease=lease, limit=limit)
 
 
 def _take(rt: Runtime, service: str, lanes: Sequence[int], *, token: UUID, lease: timedelta, limit: int) -> Taken:
@@ -56,26 +56,37 @@ def _take(rt: Runtime, service: str, lanes: Sequence[int], *, token: UUID, lease
     return Taken(rows, tx.now, more=more)
 
 
-def _take_probe(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease: timedelta) -> Taken:
-    """One row of a lane that is held or a push service that is unhealthy, for whoever moves the probe's clock."""
-    for lane in lanes:
+def _take_probe(
+    rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease: timedelta, more: bool
+) -> Taken:
+    """One row of a lane that is held or a push service that is unhealthy, for whoever moves the probe's clock.
+
+    Another lane each time, the held ones last: what a lane that is at fault alone answers says nothing of its service.
+    """
+    for lane in sorted(lanes, key=lambda lane: (lane.held, random.random())):  # noqa: S311  (keeps no secret)
         if not (lane.held or lane.waits) or not (lane.probe_due if lane.held else lane.provider_probe_due):
             continue
         with rt.db.transaction(planner=PLAN_INDEX) as tx:
             if not _clock_is_ours(tx, rt, service, lane):
                 continue
-            rows = _claim_one(tx, lane.lane_id, token=token, lease=lease)
+            rows = _claim_one(tx, lane.lane_id, rt.settings.unhealthy_probe, token=token, lease=lease)
         if rows:
-            return Taken(rows, tx.now, probe=True)
+            return Taken(rows, tx.now, probe=True, more=more)
     return Taken([])
 
 
-def _claim_one(tx: Tx, lane: int, *, token: UUID, lease: timedelta) -> list[Claimed]:
-    """The first row that may be sent: of those that may not, each would cost the probe its turn."""
-    for _ in range(PROBE_TRIES):
-        rows = ledger.claim(tx, [lane], token=token, lease=lease, limit=1, horizon=FOR_EVER)
-        if rows or not ledger.any_due(tx, [lane], FOR_EVER):
-            return rows
+def _claim_one(tx: Tx, lane: int, every: timedelta, *, token: UUID, lease: timedelta) -> list[Claimed]:
+    """The first row that may be sent: of those that may not, each would cost the probe its turn.
+
+    Before the one that was the last probe, however urgent, those that have waited for longer than between two probes.
+    """
+    for horizon in (tx.now - every, FOR_EVER):
+        for _ in range(PROBE_TRIES):
+            rows = ledger.claim(tx, [lane], token=token, lease=lease, limit=1, horizon=horizon)
+            if rows:
+                return rows
+            if not ledger.any_due(tx, [lane], horizon):
+                break
     return []
 
 
