@@ -1,20 +1,23 @@
 """One shift of the pump: claims, encrypts, posts and settles, push services side by side.
 
-No transaction is open while anything is on the network. What was claimed and not begun within two seconds is given
-back, since owner and state were looked at when it was claimed.
+No transaction holds the shift up: a clerk has threads and connections of their own, and claims the next rows and
+settles the last answers while the network and encryption go on. What was claimed and not begun within two seconds is
+given back, since owner and state were looked at when it was claimed.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
-from pushops.delivery import claiming, holds, loading, settling
+from pushops.delivery import loading, settling
 from pushops.delivery.answer import Answer
 from pushops.delivery.classify import Outcome, Table, table_of
+from pushops.delivery.clerk import Batch, Brought, Clerk, Look
 from pushops.delivery.errors import PayloadStoreError
 from pushops.delivery.preparing import Outgoing, host_of, prepare
 from pushops.delivery.settling import Attempt, Settled
@@ -24,7 +27,6 @@ from pushops.delivery.store.lanes import Lane
 from pushops.delivery.store.ledger import Claimed
 from pushops.delivery.transport import Request, Transport, transport_rules
 from pushops.delivery.vapid import Tokens
-from pushops.errors import TransientDatabaseError
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import Keychain, keychain
 from pushops.sweeps import store as sweeps_store
@@ -35,16 +37,18 @@ from pushops.sweeps.valves import Reading
 NAME: Final = "send-due"
 # Seconds, on the monotonic clock.
 FRESH: Final = 2.0  # how long a claim's look at owner and state is good for
-SETTLE_AFTER: Final = 0.1
-LOOK_AGAIN: Final = 0.05  # between two looks that found nothing while requests are out
+SETTLE_AFTER: Final = 0.2
+LOOK_AGAIN: Final = 0.05  # between two looks that found nothing
+LOOK_BESIDE: Final = 0.5  # between two looks for other push services while one goes on
+QUICK: Final = 0.5  # a claim that is used up sooner was too small
 READING_GOOD_FOR: Final = 1.0
 
 CLAIM_LEAST: Final = 50
 CLAIM_MOST: Final = 500
-SETTLE_ROWS: Final = 250
+SETTLE_ROWS: Final = 500  # a batch costs five milliseconds of its own: about fifteen statements
+SETTLE_MOST: Final = 2_000  # answers that wait behind a batch, then the network waits too
 WORKER_LOST: Final = "worker_lost"
 FAILURES: Final = 20  # in a row: so many may be a trouble, in which every further request is one too many
-SETTLE_TRIES: Final = 15  # about twenty seconds: a restarted PostgreSQL is back by then, and the leases still hold
 
 
 @dataclass
@@ -81,12 +85,19 @@ class _Service:
 
     waiting: deque[Outgoing] = field(default_factory=deque)
     answers: list[Attempt] = field(default_factory=list)
+    batch: Batch | None = None  # that is being settled; one batch at a time: streaks are in the order of answers
     out: int = 0
     claim: int = CLAIM_LEAST
     more: bool = False
     limited: bool = False  # by its rate: more may be claimed in a moment
     failures: int = 0  # in a row, the last of the answers
+    claimed_at: float = 0.0
+    shut_at: float = 0.0  # when it was last found to be in trouble
     answered_at: float = 0.0  # since when the oldest answer waits
+
+    @property
+    def runs_low(self) -> bool:
+        return len(self.waiting) < self.claim // 2
 
 
 class Shift:
@@ -101,7 +112,9 @@ class Shift:
         self._until = time.monotonic() + length.total_seconds()
         self._read_at = time.monotonic()
         self._looked_at = 0.0
-        self._lanes: dict[str, list[Lane]] = {}
+        self._clerk = Clerk(rt, tools.chain.vapid, self._token)
+        self._looking: Future[Look] | None = None
+        self._settled_since = False  # since the last look began: what is to be tried again at once is due
         self._services: dict[str, _Service] = {}
         self._on_full: Callable[[], None] | None = on_full
 
@@ -120,50 +133,63 @@ class Shift:
                     self._give_back([request.tag])
                 else:
                     self._answered(service, request.tag, answer)
-        finally:  # answers first: what is not settled is ambiguous, what is not given back is only late
-            self._settle(least=1)
-            for service in self._services.values():
-                service.more = service.more or bool(service.waiting)
-                self._give_back(service.waiting)
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Answers first: what is not settled is ambiguous, what is not given back is only late."""
+        try:
+            self._settle(least=1, wait=True)
+        finally:
+            try:
+                self._give_back_all()
+            finally:
+                self._clerk.close()
+
+    def _give_back_all(self) -> None:
+        """What waits, and what is being claimed. It is still due."""
+        for service in self._services.values():
+            service.more = service.more or bool(service.waiting)
+            self._give_back(service.waiting)
+        for one in self._looking.result().brought if self._looking is not None else ():
+            service = self._of(one.service)
+            service.more = service.more or bool(one.taken.rows)
+            self._give_back_rows(one.taken.rows)
 
     def _requests(self) -> Iterator[Request[Outgoing] | None]:
         """What the network takes next; None where there is nothing at the moment and something is still out."""
         while True:
             self._settle(least=SETTLE_ROWS)
             found = self._next()
-            if found is None:
-                if self._over() or not self._outstanding():
-                    self._settle(least=1)
-                    if self._over():
-                        return
-                    if self._claim() or self._outstanding():
-                        continue
-                    if not any(service.limited for service in self._services.values()):
-                        return
+            if found is not None:
+                service, out = found
+                made = prepare(self._tools.chain, self._tools.tokens, out)
+                if isinstance(made, Answer):
+                    self._answered(service, out, made)
+                else:
+                    service.out += 1
+                    yield made
+            elif self._over():
+                return
+            elif self._outstanding():
                 yield None
-                continue
-            service, out = found
-            made = prepare(self._tools.chain, self._tools.tokens, out)
-            if isinstance(made, Answer):
-                self._answered(service, out, made)
-            else:
-                service.out += 1
-                yield made
+            elif not self._last_look():
+                if not any(service.limited for service in self._services.values()):
+                    return
+                yield None
 
     def _next(self) -> tuple[_Service, Outgoing] | None:
-        """A row whose push service has room, claimed freshly enough; claims more where they run out."""
+        """A row whose push service has room, claimed freshly enough."""
+        self._look_ahead()
         limit = self._rt.settings.in_flight
-        for once_more in (True, False):
-            for service in self._services.values():
-                while service.waiting and service.out < limit:
-                    out = service.waiting.popleft()
-                    if time.monotonic() - out.since < FRESH:
-                        return service, out
-                    self._give_back([out, *service.waiting])
-                    service.waiting.clear()
-                    service.claim = max(CLAIM_LEAST, service.claim // 2)
-            if self._over() or not (once_more and self._claim()):
-                return None
+        for service in self._services.values():
+            while service.waiting and service.out < limit:
+                out = service.waiting.popleft()
+                if time.monotonic() - out.since < FRESH:
+                    return service, out
+                self._give_back([out, *service.waiting])
+                service.waiting.clear()
+                service.claim = max(CLAIM_LEAST, service.claim // 2)
         return None
 
     def _over(self) -> bool:
@@ -175,44 +201,77 @@ class Shift:
     def _outstanding(self) -> bool:
         return any(service.out for service in self._services.values())
 
-    def _claim(self) -> bool:
-        """Claim for every push service that has room and nothing waiting. True where that brought anything."""
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_AGAIN:
-            return False
+    def _look_ahead(self) -> None:
+        """Take in what the clerk claimed, and have more claimed before the rows run out."""
+        if self._looking is not None:
+            if not self._looking.done():
+                return
+            self._take_in(self._looking)
+        if self._runs_low() and not self._over():
+            self._look()
+
+    def _runs_low(self) -> bool:
+        """A push service that has more is about to run out; else now and then, as long as some have nothing waiting."""
         limit = self._rt.settings.in_flight
-        with self._rt.db.transaction(planner=PLAN_INDEX) as tx:
-            self._lanes = dict(lanes_store.by_service(lanes_store.due(tx)))
+        dry, going = False, False
+        for service in self._services.values():
+            room = service.out < limit
+            if room and service.runs_low and service.more and not service.limited:
+                return True
+            dry = dry or not service.waiting
+            going = going or (room and bool(service.waiting))
+        since = time.monotonic() - self._looked_at
+        return (dry and since >= LOOK_BESIDE) if going else since >= LOOK_AGAIN
+
+    def _look(self) -> "Future[Look]":
+        limit = self._rt.settings.in_flight
+        busy = {name for name, one in self._services.items() if not one.runs_low or one.out >= limit}
+        sizes = {name: service.claim for name, service in self._services.items()}
+        self._settled_since = False
+        self._looking = self._clerk.look(busy, sizes, CLAIM_LEAST)
+        return self._looking
+
+    def _last_look(self) -> bool:
+        """Nothing waits and nothing is out. Whether there is more after all, once everything is settled."""
+        self._settle(least=1, wait=True)
+        if self._looking is not None and self._take_in(self._looking):
+            return True
+        if not self._settled_since and self._looked_at:
+            return False
+        return self._take_in(self._look())
+
+    def _take_in(self, looking: "Future[Look]") -> bool:
+        """True where the look brought anything."""
+        self._looking = None
+        look = looking.result()
+        self._looked_at = time.monotonic()
         for name, service in self._services.items():
-            if name not in self._lanes:
+            if name not in look.services:
                 service.more = service.limited = False
-        found = [
-            self._claim_of(name, lanes)
-            for name, lanes in self._lanes.items()
-            if not self._of(name).waiting and self._of(name).out < limit
-        ]
-        if not any(found):
-            self._looked_at = now
+        found = [self._took(one) for one in look.brought]
+        if look.error is not None:
+            raise look.error
         return any(found)
 
     def _of(self, name: str) -> _Service:
         return self._services.setdefault(name, _Service())
 
-    def _claim_of(self, name: str, lanes: Sequence[Lane]) -> bool:
-        service = self._of(name)
-        lanes = self._signable(lanes)
-        since = time.monotonic()
-        lease = self._rt.settings.send_lease
-        taken = claiming.take(self._rt, name, lanes, token=self._token, lease=lease, limit=service.claim)
+    def _took(self, brought: Brought) -> bool:
+        service, taken, lanes = self._of(brought.service), brought.taken, brought.lanes
         service.more, service.limited = taken.more, taken.limited
         if taken.more and not taken.limited:
-            service.claim = min(CLAIM_MOST, service.claim * 2)
-        if service.claim == CLAIM_MOST and taken.more and not taken.limited and self._on_full is not None:
-            self._on_full()
-            self._on_full = None
+            if brought.since - service.claimed_at < QUICK:
+                service.claim = min(CLAIM_MOST, service.claim * 2)
+            if service.claim == CLAIM_MOST and self._on_full is not None:
+                self._on_full()
+                self._on_full = None
+        service.claimed_at = brought.since
+        if brought.since < service.shut_at and not taken.probe:  # claimed before the trouble was known
+            self._give_back_rows(taken.rows)
+            return True
         known = {lane.lane_id: lane for lane in lanes}
         for row, payload in self._loaded(self._alone(service, self._in_lane(taken.rows, known))):
-            out = Outgoing(row, payload if isinstance(payload, bytes) else b"", taken.at, since, taken.probe)
+            out = Outgoing(row, payload if isinstance(payload, bytes) else b"", taken.at, brought.since, taken.probe)
             if isinstance(payload, Answer):
                 self._answered(service, out, payload)
             else:
@@ -228,14 +287,6 @@ class Shift:
             self._give_back_rows(rows)
             self._until = 0.0
             return []
-
-    def _signable(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Lanes whose key we hold. The others are held for it, and let go when the key is back."""
-        missing = [lane for lane in lanes if lane.vapid_key_id not in self._tools.chain.vapid]
-        for lane in missing:
-            if not lane.held:
-                holds.open_for_cause(self._rt, lane.lane_id, "unknown_vapid_key")
-        return [lane for lane in lanes if lane not in missing]
 
     def _in_lane(self, rows: Sequence[Claimed], known: dict[int, Lane]) -> list[Claimed]:
         """Rows whose host and key are still those of their lane; who came back with another key changes lanes."""
@@ -255,7 +306,7 @@ class Shift:
         if suspect is None:
             return rows
         service.claim = 1
-        self._settle(least=1)
+        self._settle(least=1, wait=True)
         self._give_back_rows([row for row in rows if row is not suspect])
         return [suspect]
 
@@ -266,32 +317,36 @@ class Shift:
         service.answers.append(attempt)
         service.failures = 0 if attempt.verdict.outcome is Outcome.ACCEPTED else service.failures + 1
 
-    def _settle(self, *, least: int) -> None:
-        """Settle what has waited long enough, or is enough for a transaction of its own."""
+    def _settle(self, *, least: int, wait: bool = False) -> None:
+        """Have settled what has waited long enough, or is enough for a transaction of its own; ``wait``: all of it."""
         now = time.monotonic()
         for name, service in self._services.items():
+            trouble = service.failures >= FAILURES
+            if service.batch and (wait or trouble or service.batch.done() or len(service.answers) >= SETTLE_MOST):
+                self._settled(service, service.batch)
             ripe = len(service.answers) >= least or now - service.answered_at > SETTLE_AFTER
-            if service.answers and (ripe or service.failures >= FAILURES):
-                answers, service.answers, service.failures = service.answers, [], 0
-                self._learn(service, self._settle_now(name, answers))
-                if any(attempt.probe for attempt in answers):
-                    self._looked_at = 0.0  # what waited for the probe may be due now
-                self.rows += len(answers)
+            if service.batch is None and service.answers and (ripe or trouble):
+                service.batch = self._clerk.settle(name, service.answers)
+                service.answers, service.failures = [], 0
+                if trouble:  # nothing more is sent before it is known whether it is one
+                    self._settled(service, service.batch)
+        for service in self._services.values() if wait else ():
+            if service.batch is not None:
+                self._settled(service, service.batch)
 
-    def _settle_now(self, name: str, answers: list[Attempt]) -> Settled:
-        """A database that is away for a moment must not make ambiguous what was answered."""
-        for tries in range(SETTLE_TRIES - 1):
-            try:
-                return settling.settle(self._rt, name, self._token, answers)
-            except TransientDatabaseError:
-                time.sleep(min(2.0, 0.1 * 2**tries))
-        return settling.settle(self._rt, name, self._token, answers)
+    def _settled(self, service: _Service, batch: "Batch") -> None:
+        service.batch, self._settled_since = None, True
+        self._learn(service, batch.result())
+        if any(attempt.probe for attempt in batch.attempts):
+            self._looked_at = 0.0  # what waited for the probe may be due now
+        self.rows += len(batch.attempts)
 
     def _learn(self, service: _Service, settled: Settled) -> None:
         """What the answers say of those that are not asked yet: other tokens, or to leave them alone."""
         for origin, key_id in settled.to_resign:
             self._tools.tokens.renew(key_id, origin)
         if settled.waits or settled.held_lanes:
+            service.shut_at = time.monotonic()
             waiting, service.waiting = service.waiting, deque()
             shut: list[Outgoing] = []
             for out in waiting:
