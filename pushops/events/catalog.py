@@ -26,7 +26,7 @@ CATALOG: Final[dict[str, EventKind]] = {
         "info", "verb endpoint reason rows", "unsubscribed, rotated or otherwise ended by a verb"
     ),
     "subscription.blocked": _kind(
-        "warning", "service rows", "rows that are not sent to until their browsers subscribe anew"
+        "warning", "service rows", "not sent to until their browsers subscribe anew"
     ),
     "subscription.detached": _kind("info", "verb rows", "the link to a user ended"),
     "subscription.evidence": _kind("info", "finding outcome endpoint", "what a send result did to a row"),
