@@ -79,6 +79,7 @@ class Day:
         counts = ", ".join(f"{name} {count:,}" for name, count in subscribers.by_service(self.everyone))
         self.teller.say(f"registered in bulk, their secrets sealed: {counts}")
         self.teller.say("the sandbox's push service plays all four: it checks every token and decrypts every message")
+        self.teller.say("four weeks of answers with 3 % of deaths are written down as known: what is usual here")
         self.hired.wait_for_workers()
 
     def _plan(self) -> Planned:
