@@ -20,7 +20,7 @@ from pushops.sweeps.store import Progress, RunRow
 app = typer.Typer(no_args_is_help=True)
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run or its beginning, see pushops run list.")]
-Why = Annotated[str, typer.Option("--why", help="Said to whoever asks why it does not run.")]
+Why = Annotated[str, typer.Option("--reason", "--why", help="Said to whoever asks why it does not run.")]
 
 
 def a_duration(text: str) -> timedelta:

@@ -28,8 +28,13 @@ app.add_typer(quarantine.app, name="quarantine")
 Force = Annotated[bool, typer.Option("--force", help="Run without the share brake.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End the run after so many rows.")]
 
-# What walks tables in its own way, and asks for a pause by name as sweeps do.
-BESIDE: Final = ("fan-out", "send-due", "purge-ledger")
+# What walks tables in its own way, and asks for a pause by name as sweeps do. Their modules bring libcurl and
+# encryption along, which no sweep waits for: a test holds the names together.
+BESIDE: Final = {
+    "fan-out": "messages' recipients are written into the ledger",
+    "send-due": "what is due is sent",
+    "purge-ledger": "weeks of the ledger that are over are dropped after PUSHOPS_LEDGER_RETENTION",
+}
 
 NO_BROKER: Final = (
     "expected PUSHOPS_BROKER_URL to be set, so that workers can be told; --inline runs it in this process instead"
@@ -43,13 +48,21 @@ def sweep() -> None:
 
 @app.command("list")
 def list_(json_: Json = False) -> None:
-    """All sweeps: what each does, its windows, and what it is doing now."""
+    """All sweeps: what each does, its windows, and what it is doing now; and what else a pause may hold."""
     with opened() as rt:
-        found = [_about(rt, sweep) for sweep in SWEEPS.values()]
+        found = [_about(rt, sweep) for sweep in SWEEPS.values()] + [_about_other(rt, name) for name in BESIDE]
     if json_:
         print_json(found)
         return
-    rows = [(each["name"], _windows(each["windows"], "\n"), _day(each["last_done"]), each["state"]) for each in found]
+    rows = [
+        (
+            each["name"],
+            _windows(each["windows"], "\n"),
+            _day(each["last_done"]) if each["windows"] else "",
+            each["state"],
+        )
+        for each in found
+    ]
     print_table(("SWEEP", "WINDOWS", "LAST DONE", "STATE"), rows)
 
 
@@ -196,6 +209,16 @@ def _about(rt: Runtime, sweep: Sweep) -> dict[str, Any]:
         "last_look": control.dispatched_at if control else None,
         "last_done": control.succeeded_at if control else None,
     }
+
+
+def _about_other(rt: Runtime, name: str) -> dict[str, Any]:
+    """What has no runs: whether somebody paused it. The other keys are those of sweeps."""
+    with rt.db.transaction() as tx:
+        control = store.control(tx, name)
+    paused = control is not None and control.paused_at is not None
+    nothing = {"open_run": None, "quarantined": 0, "batch_rows": None, "last_look": None, "last_done": None}
+    state = f"paused: {control.paused_why}" if control and paused else "not paused"
+    return {"name": name, "meaning": BESIDE[name], "windows": {}, "state": state, "paused": paused} | nothing
 
 
 def _day(when: datetime | None) -> str:

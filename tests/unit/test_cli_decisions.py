@@ -16,6 +16,8 @@ from pushops.cli.exits import Exit, exit_of
 from pushops.cli.importing import LONGEST, read_candidate, read_lines
 from pushops.cli.output import duration
 from pushops.cli.progress import rate_and_eta, total_of
+from pushops.cli.sweep import BESIDE
+from pushops.delivery import fanning, retiring, shift
 from pushops.retention.policies import PURGE_TOMBSTONES
 from pushops.subscriptions.rejection import Rejected
 from pushops.sweeps.inline import NEVER_BY_WAITING, Patience
@@ -272,3 +274,7 @@ def test_the_browsers_object_may_stand_alone_or_inside() -> None:
     assert not isinstance(inside, Rejected)
     assert (alone.user_id, alone.tags, alone.created_at) == ("u", ["t"], datetime(2026, 1, 1, tzinfo=UTC))
     assert (inside.user_id, inside.subscription) == ("u", {"endpoint": "a"})
+
+
+def test_what_is_paused_beside_sweeps_asks_for_its_pause_by_that_name() -> None:
+    assert set(BESIDE) == {fanning.NAME, shift.NAME, retiring.NAME}
