@@ -86,12 +86,13 @@ beat_schedule = {
     "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": crontab(minute="*/5"), "options": {"expires": 300}},
     # Lost messages, dead workers and valves that opened again are noticed within this.
     "tend-sweeps": {"task": "pushops.tend_sweeps", "schedule": 10.0, "options": {"expires": 10.0}},
-    # Messages that begin now, whose doorbell was lost, or that have come to their end.
     # What waited for a retry or a push service's Retry-After; what was rung for and lost.
     "send-due": {"task": "pushops.send_due", "schedule": 5.0, "options": {"expires": 5.0}},
+    # What workers had claimed that are gone.
     "reap-claims": {"task": "pushops.reap_claims", "schedule": 15.0, "options": {"expires": 15.0}},
     # What an interrupted guard left to do, holds whose key is back, rows of campaigns that go on.
     "tend-health": {"task": "pushops.tend_health", "schedule": 10.0, "options": {"expires": 10.0}},
+    # Messages that begin now, whose doorbell was lost, or that have come to their end.
     "tend-messages": {"task": "pushops.tend_messages", "schedule": 5.0, "options": {"expires": 5.0}},
     "purge-messages": _nightly("purge-messages", 4, 20),
     "purge-evidence": _nightly("purge-evidence", 4, 30),

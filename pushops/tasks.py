@@ -165,7 +165,7 @@ def resume_sweeps() -> None:
 def fan_out(message_id: str) -> None:
     """Write a message's recipients into the ledger for about two seconds, and ring for the rest of them."""
     rt = current_runtime()
-    ids = _parse_ids(rt, "fan_out", message_id)
+    ids = _parse_ids(rt, "fan_out", message_id, event="message.unknown_id")
     if ids is None:
         return
     done = fanning.fan_out(rt, ids[0])
@@ -270,9 +270,12 @@ def _redis_depth(channel: Any, client: Any, queue: str) -> int:  # noqa: ANN401 
         return int(sum(pipe.execute()))
 
 
-def _parse_ids(rt: Runtime, task: str, run_id: str, batch_ids: Sequence[str] = ()) -> list[UUID] | None:
+def _parse_ids(
+    rt: Runtime, task: str, first: str, others: Sequence[str] = (), *, event: str = "sweep.unknown_id"
+) -> list[UUID] | None:
+    """None where one of them is no id, which is counted: nobody gains by trying again."""
     try:
-        return [UUID(text) for text in (run_id, *batch_ids)]
+        return [UUID(text) for text in (first, *others)]
     except (ValueError, TypeError, AttributeError):
-        rt.events.emit("sweep.unknown_id", task=task, reason="malformed id")
+        rt.events.emit(event, task=task, reason="malformed id")
         return None

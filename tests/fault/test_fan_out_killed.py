@@ -88,6 +88,6 @@ def test_an_id_that_is_none_is_counted_and_left(hurried: Settings) -> None:
 
     with publishing(hurried), workers(hurried, 1) as crew:
         fan_out.apply_async(["nonsense"])
-        crew.wait_for_event("sweep.unknown_id", task="fan_out", reason="malformed id")
+        crew.wait_for_event("message.unknown_id", task="fan_out", reason="malformed id")
         fan_out.apply_async(["01890a5d-ac96-774b-bcce-b302099a8057"])
         crew.wait_for_event("message.fanned_out", outcome="nothing")
