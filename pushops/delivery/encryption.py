@@ -5,10 +5,10 @@ from typing import ClassVar, Final, cast
 
 from pywebpush import NoData, WebPusher, WebPushException
 
+from pushops.delivery.message import PAYLOAD_MAX
 from pushops.errors import PushopsError
 from pushops.subscriptions import base64url
 
-PAYLOAD_MAX: Final = 3_993  # with 103 bytes of header, padding mark and tag it makes the 4,096 that services take
 _POINT_BYTES: Final = 65
 _AUTH_BYTES: Final = 16  # any other length encrypts, and no browser decrypts it
 

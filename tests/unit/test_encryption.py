@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushops.delivery.encryption import PAYLOAD_MAX, BadKeysError, PayloadTooLargeError, encrypt
+from pushops.delivery.encryption import BadKeysError, PayloadTooLargeError, encrypt
+from pushops.delivery.message import PAYLOAD_MAX
 from pushops.subscriptions.base64url import decode, encode
 
 # RFC 8291, appendix A.

@@ -30,10 +30,6 @@ class Body:
     reason: str
     texts: tuple[str, ...]
 
-    @property
-    def is_empty(self) -> bool:
-        return not any(self.texts)
-
     def contains(self, text: str) -> bool:
         return any(text in each for each in self.texts)
 
