@@ -63,7 +63,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sends", type=int, default=20_000, help="messages; slow contenders send a share of them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", type=int, default=200_000, help="messages of the run that memory is looked at in")
-    parser.add_argument("--only", nargs="+", choices=tuple(RUNS), default=None, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

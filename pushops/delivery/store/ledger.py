@@ -206,7 +206,7 @@ UPDATE {schema}.push_dispatch AS d
 RETURNING d.message_id, d.lane_id, d.outcome, d.wait"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would cost 8 microseconds a message, for 33 fields set one by one
 class Claimed:
     """A row to send, with all that it takes. ``wait``: for what, last; ``picked``: how many rows were looked at."""
 
