@@ -92,26 +92,30 @@ SAID: Final[dict[str, tuple[Any, tuple[float, float] | None]]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "waits"), SAID.values(), ids=SAID.keys())
-def test_a_retry_after_in_any_form_is_obeyed_within_bounds(
-    out: Outgoing, pg: Pg, said: Any, waits: tuple[float, float] | None
-) -> None:
+def waits_from(row: dict[str, Any], before: datetime, after: datetime, least: float, most: float) -> tuple[Any, ...]:
+    """What a row waits for, at which cost, and whether until a time within these seconds of its attempt."""
+    in_time = before + timedelta(seconds=least) <= row["next_attempt_at"] <= after + timedelta(seconds=most)
+    return row["state"], row["wait"], row["attempts"], in_time
+
+
+def test_a_retry_after_in_any_form_is_obeyed_within_bounds(out: Outgoing, pg: Pg) -> None:
     """To the second, with jitter upward only; a 429 costs no attempt (B26)."""
-    (throttled,), (busy,) = out.register(pg, "fcm", 1), out.register(pg, "mozilla", 1)
-    headers = {"Retry-After": said() if callable(said) else said}
-    out.service.script("429", host="fcm.googleapis.com", answer={"status": 429, "headers": headers})
-    out.service.script("503", host="updates.push.services.mozilla.com", answer={"status": 503, "headers": headers})
+    throttled, busy = out.register(pg, "fcm", len(SAID)), out.register(pg, "mozilla", len(SAID))
+    for (name, (said, _)), *pair in zip(SAID.items(), throttled, busy, strict=True):
+        headers = {"Retry-After": said() if callable(said) else said}
+        for status, endpoint in zip((429, 503), pair, strict=True):
+            answer = {"status": status, "headers": headers}
+            out.service.script(f"{status} {name}", endpoints=[endpoint], answer=answer)
     out.send()
     before = pg.execute("SELECT now()").fetchall()[0][0]
-    assert out.pump_all() == 2
+    assert out.pump_all() == 2 * len(SAID)
     after = pg.execute("SELECT now()").fetchall()[0][0]
-    for endpoint, wait, attempts, own in ((throttled, "throttled", 0, (60, 72.1)), (busy, "retry", 1, (24, 36))):
-        least, most = waits or own
-        if wait == "retry":
-            least, most = max(least, 24), max(most, 36)
-        row = one_row(pg, endpoint)
-        assert (row["state"], row["wait"], row["attempts"]) == ("due", wait, attempts)
-        assert before + timedelta(seconds=least) <= row["next_attempt_at"] <= after + timedelta(seconds=most)
+    for (name, (_, waits)), one, other in zip(SAID.items(), throttled, busy, strict=True):
+        least, most = waits or (60, 60 * JITTER)
+        assert waits_from(one_row(pg, one), before, after, least, most) == ("due", "throttled", 0, True), name
+        least, most = waits or (24, 36)
+        found = waits_from(one_row(pg, other), before, after, max(least, 24), max(most, 36))
+        assert found == ("due", "retry", 1, True), name
 
 
 def test_an_endpoint_that_is_throttled_gets_none_of_its_other_messages(out: Outgoing, pg: Pg) -> None:
