@@ -26,13 +26,17 @@ OUR_FAULT: Final = frozenset({Kind.DENIED, Kind.MISMATCH})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One attempt, in the order of completion. ``answered``: it had a status; ``subject``: whose, 0 if unknown."""
+    """One attempt, in the order of completion. ``answered``: it had a status; ``subject``: whose, 0 if unknown.
+
+    ``endpoint_hash`` is empty where nobody knows whose it is.
+    """
 
     lane_id: int
     kind: Kind
     answered: bool
     code: str
     subject: int = 0
+    endpoint_hash: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

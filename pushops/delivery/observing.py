@@ -1,6 +1,6 @@
 """What answers say of the push service, and of our key there: counted and decided on before any is believed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, assert_never
 from uuid import UUID
 
@@ -29,9 +29,11 @@ def observe(
     Call it first in the transaction that settles them: it locks the push service's row, behind which settlers queue.
     """
     provider = store.lock(tx, service)
+    lanes = holds.settle(tx, settings, observations, probe=probe)
+    dying = {one.endpoint_hash for one in observations if one.kind is Kind.TERMINAL and one.endpoint_hash}
+    observations = once(observations, store.dead(tx, service, dying))
     tally = count(observations)
     store.count(tx, service, tally)
-    lanes = holds.settle(tx, settings, observations, probe=probe)
     recovered = provider.waits and tally.accepted > 0
     if recovered:
         store.set_recovered(tx, service)
@@ -99,6 +101,26 @@ def _announce_guard(rt: Runtime, observed: Observed) -> None:
         streak=observed.streak,
         usual=observed.usual,
     )
+
+
+def once(observations: Sequence[Observation], dead: Collection[bytes]) -> list[Observation]:
+    """A subscription dies once an hour, and its faults are one to a batch: many messages to one browser are no outage.
+
+    ``dead``: whose death has been counted.
+    """
+    seen = {(whose, Kind.TERMINAL) for whose in dead}
+    kept = []
+    for one in observations:
+        what = (one.endpoint_hash, one.kind)
+        if one.kind in _ONCE and one.endpoint_hash:
+            if what in seen:
+                continue
+            seen.add(what)
+        kept.append(one)
+    return kept
+
+
+_ONCE: Final = frozenset({Kind.TERMINAL, Kind.FAULTY})
 
 
 def count(observations: Sequence[Observation]) -> Tally:

@@ -234,6 +234,7 @@ def _observation(attempt: Attempt) -> Observation:
         answered=attempt.answer.status is not None,
         code=attempt.verdict.code,
         subject=int.from_bytes(attempt.row.endpoint_hash[:7]),
+        endpoint_hash=attempt.row.endpoint_hash,
     )
 
 

@@ -1,5 +1,6 @@
 """What is known of a push service: its row, which whoever settles locks first, and its answers by minute."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, LiteralString
@@ -43,6 +44,12 @@ SELECT coalesce(sum(a.answers) FILTER (WHERE guarding), 0)::bigint AS answers,
  CROSS JOIN LATERAL (SELECT a.minute > now() - %(hour)s::interval AND a.minute >= p.counted_from AS guarding,
                             a.minute > now() - %(lately)s::interval AND a.minute >= p.healthy_from AS lately) AS within
  WHERE p.push_service = %(service)s::text AND a.minute > now() - greatest(%(hour)s::interval, %(lately)s::interval)"""
+
+# Whose death is counted in the guard's hour already.
+DEAD: Final[LiteralString] = """
+SELECT DISTINCT e.endpoint_hash FROM {schema}.push_provider AS p CROSS JOIN {schema}.push_evidence AS e
+ WHERE p.push_service = %(service)s::text AND e.endpoint_hash = ANY(%(hashes)s::bytea[])
+   AND e.finding IN ('gone', 'vote') AND e.at >= greatest(now() - %(hour)s::interval, p.counted_from)"""
 
 # The median of the days 8 to 35, so that a trouble of this week does not make itself usual. Minutes in which the guard
 # was open say nothing, and so do days of a few answers.
@@ -120,6 +127,13 @@ def count(tx: Tx, service: str, tally: Tally) -> None:
 
 def window(tx: Tx, service: str, lately: timedelta) -> Window:
     return tx.one(WINDOW, {"service": service, "hour": GUARD_WINDOW, "lately": lately}, Window)
+
+
+def dead(tx: Tx, service: str, hashes: Collection[bytes]) -> set[bytes]:
+    """Those of whom it was said within the hour that counts."""
+    if not hashes:
+        return set()
+    return set(tx.scalars(DEAD, {"service": service, "hashes": list(hashes), "hour": GUARD_WINDOW}))
 
 
 def usual(tx: Tx, service: str, provider: Provider, least: int) -> float | None:
