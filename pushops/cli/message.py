@@ -19,7 +19,7 @@ from pushops.cli.run import a_duration
 from pushops.cli.subscription import a_time
 from pushops.delivery import service
 from pushops.delivery.content import Payload
-from pushops.delivery.message import MessageState, OnAmbiguous, OnInDoubt, Urgency
+from pushops.delivery.message import MessageState, OnAmbiguous, OnInDoubt, RecipientState, Urgency
 from pushops.delivery.preflight import Draft
 from pushops.delivery.reading import Progress
 from pushops.delivery.sending import Preview, Sent
@@ -234,7 +234,7 @@ def _waiting(rt: Runtime, message_id: UUID | None, campaign: str | None) -> Coun
 
 
 def _unended(found: Progress) -> int:
-    return sum(share.rows for share in found.shares if share.state != "ended")
+    return sum(share.rows for share in found.shares if share.state != RecipientState.ENDED)
 
 
 def _tell_sent(sent: Sent, *, json_: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from pushops.db import Tx
+from pushops.delivery.retry import End
 from pushops.delivery.store import finishing as store
 from pushops.delivery.store.finishing import OpenMessage
 from pushops.runtime import Runtime
@@ -20,7 +21,6 @@ BUDGET: Final = timedelta(seconds=2)
 PAGE: Final = 5_000
 SOON: Final = timedelta(seconds=10)
 LONGEST: Final = timedelta(minutes=10)
-CANCELLED: Final = "cancelled"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _look(tx: Tx, found: OpenMessage, walk: Walk, *, late: bool) -> None:
 def _end(tx: Tx, found: OpenMessage, walk: Walk) -> None:
     """End a page of what nobody has in hand, and go on behind what somebody has."""
     cursor = found.cursor if walk.position is None else walk.position
-    page = store.end_page(tx, found.message_id, cursor, PAGE, CANCELLED if found.cancelled else None)
+    page = store.end_page(tx, found.message_id, cursor, PAGE, End.CANCELLED if found.cancelled else None)
     walk.ended += page.ended
     walk.open = walk.open or page.open
     walk.position = page.last if page.read == PAGE else None

@@ -52,6 +52,15 @@ class MessageState(StrEnum):
     CLOSED = "closed"
 
 
+class RecipientState(StrEnum):
+    """Where a recipient's row of the ledger is."""
+
+    DUE = "due"
+    CLAIMED = "claimed"
+    PAUSED = "paused"  # its campaign is: nobody looks at it until it goes on
+    ENDED = "ended"
+
+
 @dataclass(frozen=True, slots=True)
 class Audience:
     """Whom a message is for: every condition that is named holds, ``tags`` meaning any of them.

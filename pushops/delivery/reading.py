@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from pushops.delivery.message import MessageState
+from pushops.delivery.message import MessageState, RecipientState
+from pushops.delivery.retry import End
 from pushops.delivery.store import messages as store
 from pushops.delivery.store.messages import MessageRow, ResultRow, Share
 from pushops.errors import NotFoundError, RefusedError
@@ -18,6 +19,8 @@ from pushops.sweeps.sql import PLAN_PAGES
 MOST: Final = 1_000  # rows a page
 PATIENCE: Final = timedelta(minutes=1)  # ten million recipients are counted within it
 LATEST: Final = UUID(int=2**128 - 1)
+# What results may be asked for: an end, or where a row without one is.
+OUTCOMES: Final = tuple(dict.fromkeys([*map(str, End), *map(str, RecipientState)]))
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,11 @@ class Progress:
 
     @property
     def ended(self) -> int:
-        return sum(share.rows for share in self.shares if share.state == "ended")
+        return sum(share.rows for share in self.shares if share.state == RecipientState.ENDED)
 
     @property
     def accepted(self) -> int:
-        return sum(share.rows for share in self.shares if share.outcome == "accepted")
+        return sum(share.rows for share in self.shares if share.outcome == End.ACCEPTED)
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,13 @@ def messages_like(rt: Runtime, prefix: str) -> list[UUID]:
 def results(
     rt: Runtime, message_id: UUID, *, outcome: str | None = None, after: str | None = None, limit: int = MOST
 ) -> ResultPage:
-    """A page of a message's recipients; ``outcome`` is one, or a state for those that have none yet."""
+    """A page of a message's recipients; ``outcome`` is one, or a state for those that have none yet.
+
+    Raises NotFoundError, and RefusedError for an outcome that there is not.
+    """
     most = _limit(limit)
+    if outcome is not None and outcome not in OUTCOMES:
+        raise RefusedError(f"expected an outcome of {', '.join(OUTCOMES)}, got {outcome!r}")
     cursor = b"" if after is None else _cursor(after)
     with rt.db.transaction(statement_timeout=PATIENCE, planner=PLAN_PAGES) as tx:
         if store.by_id(tx, message_id) is None:
@@ -122,7 +130,7 @@ def all_results(rt: Runtime, message_id: UUID, *, outcome: str | None = None) ->
 def _result(rt: Runtime, row: ResultRow) -> Result:
     left_out = {"endpoint_hash", "next_attempt_at"}
     values = {name: value for name, value in vars(row).items() if name not in left_out}
-    waits = None if row.state == "ended" else row.next_attempt_at
+    waits = None if row.state == RecipientState.ENDED else row.next_attempt_at
     return Result(endpoint=keychain(rt.settings).tag(row.endpoint_hash), next_attempt_at=waits, **values)
 
 

@@ -11,19 +11,19 @@ from typing import Final, assert_never
 from pushops.delivery.answer import Answer
 from pushops.delivery.classify.reading import header
 from pushops.delivery.classify.verdict import Outcome, Retry, Verdict
+from pushops.delivery.message import OnAmbiguous
 from pushops.delivery.retry_after import parse_retry_after
 from pushops.settings import Settings
 
 # Mozilla's own bridge waits no shorter than this for FCM, whatever it says: an answer of 0 must not become a loop.
 SHORTEST: Final = timedelta(seconds=10)
-DROP: Final = "drop"  # a message's on_ambiguous
 REPEATED: Final = 2  # so many answers like this one before it make poison of it
 REPEATED_AT_ONCE: Final = 3  # of which one was no interval
 NEVER_POISON: Final = (429, 503)
 
 
 class End(StrEnum):
-    """Why a ledger row is done."""
+    """Why a ledger row is done. The last ones are given by statements, to rows that nobody has in hand."""
 
     ACCEPTED = "accepted"
     DROPPED = "dropped"
@@ -36,6 +36,14 @@ class End(StrEnum):
     THROTTLED = "throttled"
     HELD = "held"
     AMBIGUOUS = "ambiguous"
+    PAUSED = "paused"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    OWNER_CHANGED = "owner_changed"
+    SUBSCRIPTION_GONE = "subscription_gone"
+    MESSAGE_GONE = "message_gone"
+    DEAD_SERVICE = "dead_service"
+    WORKER_LOST = "worker_lost"  # it took three workers with it
 
 
 class Why(StrEnum):
@@ -44,6 +52,7 @@ class Why(StrEnum):
     RETRY = "retry"
     THROTTLED = "throttled"
     HELD = "held"
+    PAUSED = "paused"
     AMBIGUOUS = "ambiguous"
     RESIGN = "resign"
 
@@ -96,7 +105,7 @@ def decide(verdict: Verdict, answer: Answer, facts: Facts, settings: Settings, n
     """The end of the row, or its next attempt, which is always before ``expires_at``."""
     if verdict.retry is Retry.NO:
         return Ended(_end(verdict.outcome), verdict.code)
-    if verdict.retry is Retry.AMBIGUOUS and facts.on_ambiguous == DROP:
+    if verdict.retry is Retry.AMBIGUOUS and facts.on_ambiguous == OnAmbiguous.DROP:
         return Ended(End.AMBIGUOUS, verdict.code)
     plan = _plan(verdict, answer, facts, settings, now)
     if plan.spends and is_repeated(verdict, answer.status, facts, settings, now):
@@ -207,6 +216,8 @@ def _end_of_time(verdict: Verdict, why: Why) -> End:
             return End.THROTTLED
         case Why.HELD:
             return End.HELD
+        case Why.PAUSED:
+            return End.PAUSED
         case Why.RETRY | Why.AMBIGUOUS | Why.RESIGN:
             return _end(verdict.outcome)
         case _:

@@ -18,6 +18,15 @@ class Finding(StrEnum):
     NONE = "none"
 
 
+class EvidenceState(StrEnum):
+    """What became of an answer that was kept."""
+
+    APPLIED = "applied"
+    NOTHING = "nothing"  # believed, and changed nothing
+    PENDING = "pending"  # waits for an operator
+    DISCARDED = "discarded"
+
+
 class EvidenceOutcome(StrEnum):
     ACTIVATED = "activated"  # a success: active, votes cleared
     REVOKED = "revoked"

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from pushops.db import Tx
-from pushops.subscriptions.finding import Evidence, EvidenceOutcome, Finding
+from pushops.subscriptions.finding import Evidence, EvidenceOutcome, EvidenceState, Finding
 from pushops.subscriptions.lifecycle import END_REASON, Event
 from pushops.subscriptions.store import auditing, periods
 from pushops.subscriptions.store import evidence as store
@@ -43,11 +43,10 @@ class Weighed:
         return self.was is not None and self.evidence.finding in _KEPT
 
     @property
-    def state(self) -> str:
-        """What push_evidence calls it."""
+    def state(self) -> EvidenceState:
         if self.outcome in APPLIED:
-            return "applied"
-        return "pending" if self.outcome is EvidenceOutcome.PENDING else "nothing"
+            return EvidenceState.APPLIED
+        return EvidenceState.PENDING if self.outcome is EvidenceOutcome.PENDING else EvidenceState.NOTHING
 
 
 def rounds(found: Iterable[Evidence]) -> list[list[Evidence]]:
