@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 from uuid import UUID
 
 from pushops.delivery import churn, guard, holds, providers
@@ -12,9 +12,13 @@ from pushops.delivery.cancelling import Cancelled
 from pushops.delivery.churn import Churn
 from pushops.delivery.content import Payload
 from pushops.delivery.guard import Judged
+from pushops.delivery.preflight import Draft, Request
+from pushops.delivery.providers import Provider
 from pushops.delivery.reading import Progress, ResultPage
-from pushops.delivery.sending import Sent
-from pushops.delivery.store.holds import Released
+from pushops.delivery.sending import Preview, Sent
+from pushops.delivery.store.guard import Listed as Guarded
+from pushops.delivery.store.holds import Hold, Released
+from pushops.delivery.store.messages import MessageRow
 from pushops.runtime import Runtime, open_runtime
 from pushops.settings import Settings
 from pushops.subscriptions import service as verbs
@@ -258,6 +262,13 @@ class Ops:
             self._bell().ring(sent)
         return sent
 
+    def preview(self, payload: Payload, **request: Unpack[Request]) -> Preview:
+        """What ``send`` would do with the same arguments: whom it would reach now, by push service, and every fault.
+
+        Nothing is written.
+        """
+        return delivery.preview(self.runtime, Draft(payload=payload, **request))
+
     def cancel(
         self,
         message_id: UUID | None = None,
@@ -269,6 +280,17 @@ class Ops:
         """Cancel a message, or every open one of a campaign; what was sent stays sent. Raises NotFoundError."""
         return delivery.cancel(self.runtime, message_id, campaign=campaign, actor=actor, conn=conn)
 
+    def messages(
+        self,
+        *,
+        campaign: str | None = None,
+        state: str | None = None,
+        before: UUID | None = None,
+        limit: int = 50,
+    ) -> list[MessageRow]:
+        """The latest messages, newest first, at most 1,000; ``before`` is the last id of the page before."""
+        return delivery.messages(self.runtime, campaign=campaign, state=state, before=before, limit=limit)
+
     def message(self, message_id: UUID) -> Progress:
         """A message and how many of its recipients are where; raises NotFoundError."""
         return delivery.message(self.runtime, message_id)
@@ -276,15 +298,15 @@ class Ops:
     def results(
         self, message_id: UUID, *, outcome: str | None = None, after: str | None = None, limit: int = 1000
     ) -> ResultPage:
-        """What became of each recipient, at most 1,000 a page; ``page.next`` is the ``after`` of the next one."""
+        """What became of each recipient, at most 1,000 a page; ``page.next`` is the ``after`` of the next one.
+
+        ``outcome`` is one, or a state for those that have none yet. Raises NotFoundError and RefusedError.
+        """
         return delivery.results(self.runtime, message_id, outcome=outcome, after=after, limit=limit)
 
-    def _bell(self) -> "Doorbell":
-        if self._doorbell is None:
-            from pushops.doorbell import Doorbell  # noqa: PLC0415  (Celery, only for who sends)
-
-            self._doorbell = Doorbell(self.runtime)
-        return self._doorbell
+    def list_providers(self) -> list[Provider]:
+        """Each push service: what is due, its answers of the last five minutes, and why it waits if it does."""
+        return providers.list_providers(self.runtime)
 
     def pause(self, kind: str, name: str, *, actor: str, why: str | None = None) -> bool:
         """Stop sending to a ``provider``, under a ``key`` or of a ``campaign``; whether it was not stopped already."""
@@ -294,6 +316,10 @@ class Ops:
         """Go on sending; whether it had been stopped."""
         return providers.resume(self.runtime, providers.Pausable(kind), name, actor=actor)
 
+    def list_guards(self, *, closed: bool = False, limit: int = 100) -> list[Guarded]:
+        """Guards that are open or not settled, or all, newest first, with how many answers wait for a word."""
+        return guard.list_guards(self.runtime, closed=closed, limit=limit)
+
     def accept_guard(self, service: str, *, reason: str, actor: str, dry_run: bool = True) -> Judged:
         """Close a push service's guard and believe what it kept; by default only say what that is."""
         return guard.accept(self.runtime, service, reason=reason, actor=actor, dry_run=dry_run)
@@ -301,6 +327,10 @@ class Ops:
     def reject_guard(self, service: str, *, reason: str, actor: str, dry_run: bool = True) -> Judged:
         """Close a push service's guard and discard what it kept; by default only say what that is."""
         return guard.reject(self.runtime, service, reason=reason, actor=actor, dry_run=dry_run)
+
+    def list_holds(self, *, released: bool = False, limit: int = 100) -> list[Hold]:
+        """Holds that are open, or all, newest first, with how many messages wait behind each."""
+        return holds.list_holds(self.runtime, released=released, limit=limit)
 
     def release_hold(self, hold_id: UUID, *, actor: str, why: str) -> Released:
         """Send again to a host under a key that refused it; it is held again if that still does."""
@@ -342,6 +372,13 @@ class Ops:
     def stats(self, since: datetime, until: datetime, *, conn: Conn | None = None) -> list[Day]:
         """Starts, reconnections and ends (by reason) for each UTC day and push service, ``until`` excluded."""
         return verbs.stats(self.runtime, since, until, conn=conn)
+
+    def _bell(self) -> "Doorbell":
+        if self._doorbell is None:
+            from pushops.doorbell import Doorbell  # noqa: PLC0415  (Celery, only for who sends)
+
+            self._doorbell = Doorbell(self.runtime)
+        return self._doorbell
 
 
 def open_ops(settings: Settings | None = None) -> Ops:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 from uuid import UUID
 
 from pushops.delivery.content import UnusablePayloadError, compose
@@ -35,9 +35,32 @@ _LONG: Final = 10**12  # what is longer is not worth repeating
 NAMES: Final = ("user", "service", "origin", "locale", "key")
 
 
+class Request(TypedDict, total=False):
+    """What ``send`` takes beside the payload; what is left out is as in ``Draft``."""
+
+    user: str | None
+    tags: Iterable[str] | None
+    ids: Iterable[UUID] | None
+    service: str | None
+    origin: str | None
+    locale: str | None
+    key: str | None
+    everyone: bool
+    ttl: timedelta | int | None
+    urgency: str
+    topic: str | None
+    campaign: str | None
+    not_before: datetime | None
+    replayable: bool
+    on_ambiguous: str
+    on_in_doubt: str
+    idempotency_key: str | None
+    stamp: bool | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A request to send as it came."""
+    """A request to send as it came, with nothing believed of it."""
 
     payload: object = field(repr=False)
     user: object = None

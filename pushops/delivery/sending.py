@@ -4,9 +4,9 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Unpack
 from uuid import UUID
 
 from pushops.db import Tx
@@ -14,7 +14,7 @@ from pushops.delivery import fanning, partitions, payloads
 from pushops.delivery.content import Payload, compose
 from pushops.delivery.errors import ConflictError, Finding, MessageRefused
 from pushops.delivery.message import MessageState, NewMessage
-from pushops.delivery.preflight import Checked, Draft, check
+from pushops.delivery.preflight import Checked, Draft, Request, check
 from pushops.delivery.store import messages as store
 from pushops.delivery.store.messages import FirstRow
 from pushops.runtime import Runtime
@@ -50,26 +50,9 @@ def send(
     rt: Runtime,
     payload: Payload,
     *,
-    user: str | None = None,
-    tags: Iterable[str] | None = None,
-    ids: Iterable[UUID] | None = None,
-    service: str | None = None,
-    origin: str | None = None,
-    locale: str | None = None,
-    key: str | None = None,
-    everyone: bool = False,
-    ttl: timedelta | int | None = None,
-    urgency: str = "normal",
-    topic: str | None = None,
-    campaign: str | None = None,
-    not_before: datetime | None = None,
-    replayable: bool = True,
-    on_ambiguous: str = "retry",
-    on_in_doubt: str = "discard",
-    idempotency_key: str | None = None,
-    stamp: bool | None = None,
     actor: str = "application",
     conn: Conn | None = None,
+    **request: Unpack[Request],
 ) -> Sent:
     """Make a message for all live subscriptions that every named condition holds for; ``tags`` means any of them.
 
@@ -78,36 +61,17 @@ def send(
     message; with another it raises ConflictError. MessageRefused lists every fault, before anything is written;
     PayloadStoreError says that nothing was.
     """
-    draft = Draft(
-        payload=payload,
-        user=user,
-        tags=_once(tags),
-        ids=_once(ids),
-        service=service,
-        origin=origin,
-        locale=locale,
-        key=key,
-        everyone=everyone,
-        ttl=ttl,
-        urgency=urgency,
-        topic=topic,
-        campaign=campaign,
-        not_before=not_before,
-        replayable=replayable,
-        on_ambiguous=on_ambiguous,
-        on_in_doubt=on_in_doubt,
-        idempotency_key=idempotency_key,
-        stamp=stamp,
-    )
-    message_id, now, first = in_transaction(rt, conn, lambda tx: _look(tx, idempotency_key))
+    draft = Draft(payload=payload, **request)
+    draft = replace(draft, tags=_once(draft.tags), ids=_once(draft.ids))
+    message_id, now, first = in_transaction(rt, conn, lambda tx: _look(tx, draft.idempotency_key))
     checked = look(rt, draft, now)
     if checked.faults:
         rt.events.emit("message.refused", reasons=[fault.reason for fault in checked.faults])
         raise MessageRefused(checked.faults)
-    request = _request_hash(rt, draft, checked.message)
+    digest = _request_hash(rt, draft, checked.message)
     if first is not None:
-        return _again(first, request, checked)
-    return _create(rt, draft, checked, message_id, now, request, actor, conn)
+        return _again(first, digest, checked)
+    return _create(rt, draft, checked, message_id, now, digest, actor, conn)
 
 
 def preview(rt: Runtime, draft: Draft) -> Preview:
@@ -123,9 +87,9 @@ def look(rt: Runtime, draft: Draft, now: datetime) -> Checked:
     return check(draft, rt.settings, keychain(rt.settings).vapid, now)
 
 
-def _once(values: Iterable[Any] | None) -> Any:  # noqa: ANN401  (the pre-flight says what it may be)
+def _once(values: object) -> object:
     """An iterator can be read only once, and is looked at twice."""
-    return values if values is None or isinstance(values, Sequence) or not isinstance(values, Iterable) else [*values]
+    return values if isinstance(values, Sequence) or not isinstance(values, Iterable) else [*values]
 
 
 def _look(tx: Tx, key: object) -> tuple[UUID, datetime, FirstRow | None]:

@@ -3,6 +3,7 @@
 import pytest
 
 from pushops.delivery.observing import Kind
+from pushops.ops import Ops
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.subscriptions.evidence import Finding
@@ -63,6 +64,21 @@ def test_a_hold_is_listed_and_released_by_the_beginning_of_its_id(runtime: Runti
     assert "3 messages waited" in done.out
     assert "nothing is held" in call("hold", "list", settings=settings).out
     assert call("hold", "release", hold["hold_id"], "--reason", "x", settings=settings).code == 1
+
+
+@pytest.mark.usefixtures("lane")
+def test_an_application_judges_and_releases_with_the_same_verbs(runtime: Runtime, pg: Pg) -> None:
+    ops = Ops(runtime)
+    (guard,) = ops.list_guards()
+    assert (guard.push_service, guard.pending) == ("fcm", 21)
+    assert ops.accept_guard("fcm", reason="true", actor="test").dry_run
+    assert ops.reject_guard("fcm", reason="outage", actor="test", dry_run=False).done
+    assert ops.list_guards() == []
+    observe(runtime, ledger.lane(pg, ledger.HOST, "other"), Kind.DENIED, 5, code="vapid_auth")
+    (hold,) = ops.list_holds()
+    assert ops.release_hold(hold.hold_id, actor="test", why="mended").vapid_key_id == "other"
+    assert ops.list_holds() == []
+    assert [provider.now.push_service for provider in ops.list_providers()] == ["fcm"]
 
 
 @pytest.mark.usefixtures("lane")

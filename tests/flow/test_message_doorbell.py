@@ -7,6 +7,7 @@ import pytest
 import redis
 
 import pushops
+from pushops.errors import RefusedError
 from pushops.settings import Settings
 from tests.sending import Pg, ledger, make_live, message
 from tests.sweeping import DEADLINE, queue_length, quick, wait_until, workers
@@ -70,6 +71,19 @@ def test_results_go_by_pages_and_name_no_endpoint(ops: pushops.Ops, pg: Pg) -> N
     assert (accepted.subscription_id, accepted.next_attempt_at, len(accepted.endpoint)) == (ids[0], None, 32)
     assert len(ops.results(made.message_id, outcome="due").rows) == 4
     assert "push/" not in repr(first)
+
+
+def test_results_are_refused_for_an_outcome_that_there_is_not(ops: pushops.Ops) -> None:
+    with pytest.raises(RefusedError, match=r"expected an outcome of accepted, .* got 'acepted'"):
+        ops.results(ops.send(b"x", user="ann").message_id, outcome="acepted")
+
+
+def test_a_preview_says_whom_a_send_would_reach_and_writes_nothing(ops: pushops.Ops, pg: Pg) -> None:
+    make_live(pg, 4, tags=("news",))
+    found = ops.preview({"title": "hello"}, tags=iter(["news"]), ttl=60)
+    assert (sum(found.recipients.values()), found.faults) == (4, ())
+    assert [fault.reason for fault in ops.preview(b"x", everyone=True, ttl=0).faults] == ["bad_ttl"]
+    assert ops.messages() == []
 
 
 def test_a_worker_whose_renderer_cannot_be_called_does_not_start(settings: Settings, valkey_url: str) -> None:
