@@ -1,5 +1,7 @@
 """What a claimed row is to carry: its message's payload, or what the renderer makes of it."""
 
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
@@ -11,24 +13,34 @@ from pushops.delivery.store import ledger
 from pushops.delivery.store.ledger import Claimed
 from pushops.runtime import Runtime
 from pushops.subscriptions.sealing import TamperedSealError, UnknownSealKeyError
+from pushops.sweeps.sql import PLAN_INDEX
 
 Loaded = tuple[Claimed, bytes | Answer]
 
 
-def load(rt: Runtime, token: UUID, rows: Sequence[Claimed]) -> Iterator[Loaded]:
+def load(rt: Runtime, token: UUID, rows: Sequence[Claimed], seconds: float) -> Iterator[Loaded]:
     """Each row with its payload, or with the fault that stands for its answer.
+
+    After so many seconds of rendering what is left is given back, so that a slow renderer sends a few rows at a time
+    and not none.
 
     Rows that are rendered were claimed without a word of posting: rendering may kill this worker. What was rendered is
     said to be about to be sent, in one statement, and only what is still ours goes on.
     """
     plain = [row for row in rows if not row.rendered]
     yield from ((row, _payload(rt, row)) for row in plain)
-    rendered = [(row, _render(rt, row)) for row in rows if row.rendered]
+    left = deque(row for row in rows if row.rendered)
+    rendered: list[Loaded] = []
+    until = time.monotonic() + seconds
+    while left and (not rendered or time.monotonic() < until):
+        row = left.popleft()
+        rendered.append((row, _render(rt, row)))
     ready = [row for row, made in rendered if isinstance(made, bytes)]
     ours: set[tuple[UUID, bytes]] = set()
-    if ready:
-        with rt.db.transaction() as tx:
+    if ready or left:
+        with rt.db.transaction(planner=PLAN_INDEX) as tx:
             ours = ledger.posting(tx, token, ready)
+            ledger.release(tx, token, left)
     for row, made in rendered:
         if isinstance(made, Answer) or (row.message_id, row.endpoint_hash) in ours:
             yield row, made

@@ -42,6 +42,7 @@ LOOK_AGAIN: Final = 0.05  # between two looks that found nothing
 LOOK_BESIDE: Final = 0.5  # between two looks for other push services while one goes on
 QUICK: Final = 0.5  # a claim that is used up sooner was too small
 READING_GOOD_FOR: Final = 1.0
+RENDERING: Final = 0.5  # of all push services together, before what is rendered goes out: it must be fresh by then
 
 CLAIM_LEAST: Final = 50
 CLAIM_MOST: Final = 500
@@ -97,7 +98,7 @@ class _Service:
 
     @property
     def runs_low(self) -> bool:
-        return len(self.waiting) < self.claim // 2
+        return len(self.waiting) < max(1, self.claim // 2)
 
 
 class Shift:
@@ -116,18 +117,20 @@ class Shift:
         self._looking: Future[Look] | None = None
         self._settled_since = False  # since the last look began: what is to be tried again at once is due
         self._services: dict[str, _Service] = {}
+        self._service_of: dict[int, str] = {}  # by lane: a row keeps the label that its host had when it was saved
+        self._no_payloads = False
         self._on_full: Callable[[], None] | None = on_full
 
     @property
     def more(self) -> bool:
-        return any(service.more for service in self._services.values())
+        return not self._no_payloads and any(service.more for service in self._services.values())
 
     def run(self) -> None:
         """Send until nothing is due or the time is over; what is out is waited for, what was not begun given back."""
         try:
             exchange = self._tools.transport.exchange(self._requests(), in_flight=self._rt.settings.in_flight_total)
             for request, answer in exchange:
-                service = self._services[request.tag.row.push_service]
+                service = self._services[self._service_of[request.tag.row.lane_id]]
                 service.out -= 1
                 if answer is None:
                     self._give_back([request.tag])
@@ -270,7 +273,12 @@ class Shift:
             self._give_back_rows(taken.rows)
             return True
         known = {lane.lane_id: lane for lane in lanes}
-        for row, payload in self._loaded(self._alone(service, self._in_lane(taken.rows, known))):
+        self._service_of.update(dict.fromkeys(known, brought.service))
+        rows = self._alone(service, self._in_lane(taken.rows, known))
+        loaded = self._loaded(rows)
+        if len(loaded) < len(rows):
+            service.claim = max(1, len(loaded))
+        for row, payload in loaded:
             out = Outgoing(row, payload if isinstance(payload, bytes) else b"", taken.at, brought.since, taken.probe)
             if isinstance(payload, Answer):
                 self._answered(service, out, payload)
@@ -279,13 +287,16 @@ class Shift:
         return bool(taken.rows) or (taken.more and not taken.limited)
 
     def _loaded(self, rows: Sequence[Claimed]) -> list[loading.Loaded]:
-        """The rows with their payloads; given back, and the shift ended, where the object store is away."""
+        """The rows with their payloads; given back, and the shift ended, where the object store is away.
+
+        What takes too long to render is given back: for the next claim, which is that much smaller.
+        """
         try:
-            return list(loading.load(self._rt, self._token, rows))
+            return list(loading.load(self._rt, self._token, rows, RENDERING / len(self._services)))
         except PayloadStoreError as error:
             self._rt.events.emit("send.store_failed", error=str(error))
             self._give_back_rows(rows)
-            self._until = 0.0
+            self._until, self._no_payloads = 0.0, True  # and nobody is rung: beat looks again
             return []
 
     def _in_lane(self, rows: Sequence[Claimed], known: dict[int, Lane]) -> list[Claimed]:
