@@ -26,8 +26,8 @@ def taken_over(out: Outgoing, made: Made, _user: str) -> str:
 
 
 def taken_over_and_back(out: Outgoing, made: Made, user: str) -> str:
-    for user in ("bob", user):
-        subscriptions.save_subscription(out.rt, made, user_id=user)
+    for owner in ("bob", user):
+        subscriptions.save_subscription(out.rt, made, user_id=owner)
     return "owner_changed"
 
 

@@ -156,6 +156,21 @@ def test_attempts_that_were_spent_on_the_way_into_a_trouble_are_given_back(
             assert rows_of(pg, message, "state", "wait", "attempts") == {("due", "held", 4): count}
 
 
+def test_those_who_wait_when_a_trouble_is_found_get_back_what_it_cost_them(opened: Opened, pg: Pg) -> None:
+    """They are in nobody's hands: the answers of others say whose fault theirs were."""
+    with opened() as out:
+        out.register(pg, "fcm", 3, user_id="first")
+        out.register(pg, "fcm", 10, user_id="second")
+        out.service.script("trouble", handshake="stranger")
+        early = out.send(user="first")
+        pg.execute("UPDATE pushops.push_dispatch SET attempts = 4")
+        out.pump_all()
+        assert rows_of(pg, early, "state", "wait", "attempts") == {("due", "retry", 5): 3}
+        out.send(user="second")
+        out.pump_all()
+        assert rows_of(pg, early, "state", "wait", "attempts") == {("due", "held", 4): 3}
+
+
 def test_blocks_of_a_key_that_turns_out_to_be_ours_are_lifted_and_their_messages_go_out(
     opened: Opened, pg: Pg, recorded: Recorded
 ) -> None:
