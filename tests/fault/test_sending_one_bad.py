@@ -138,9 +138,7 @@ def test_one_hostile_host_keeps_no_other_of_its_push_service_from_being_sent_to(
     assert ends(pg, message) == {"accepted": OTHERS + 6}
 
 
-def test_one_endpoint_that_is_sent_many_messages_holds_nobody(
-    out: Outgoing, pg: Pg, recorded: Recorded
-) -> None:
+def test_one_endpoint_that_is_sent_many_messages_holds_nobody(out: Outgoing, pg: Pg, recorded: Recorded) -> None:
     """Five answers within five minutes are a hold's worth, but not where they are all about one browser."""
     others = out.register(pg, "fcm", OTHERS)
     out.send("proof", ttl=3600)
