@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from pushops.delivery import fanning, pump, sending
+from pushops.delivery import fanning, pump
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.pump import Pumped
 from pushops.delivery.shift import Tools, open_tools
@@ -26,6 +26,7 @@ from pushops.settings import Settings
 from pushops.subscriptions import base64url
 from pushops.subscriptions import service as subscriptions
 from pushops.subscriptions.keychain import AUTH, keychain
+from tests.sending import send_to
 
 Pg = psycopg.Connection[Any]
 SHORT = timedelta(milliseconds=300)
@@ -80,8 +81,7 @@ class Outgoing:
 
     def send(self, payload: Any = b"hello", **request: Any) -> UUID:
         """A message to everyone, or to whom is named, with all its recipients in the ledger."""
-        named = {"user", "tags", "ids", "service", "origin", "locale", "key"} & request.keys()
-        made = sending.send(self.rt, payload, everyone=not named, actor="test", **request)
+        made = send_to(self.rt, payload, **request)
         while made.state == "waiting" and fanning.fan_out(self.rt, made.message_id).outcome is FanOut.MORE:
             pass
         return made.message_id

@@ -1,7 +1,6 @@
 """What tests of sending share: live subscriptions in bulk, messages, and looking at the ledger."""
 
 import secrets
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -100,8 +99,3 @@ def ledger(pg: Pg, message_id: UUID) -> list[dict[str, Any]]:
         return cursor.execute(
             "SELECT * FROM push_dispatch WHERE message_id = %s ORDER BY endpoint_hash", [message_id]
         ).fetchall()
-
-
-def ends(pg: Pg, message_id: UUID) -> Counter[str]:
-    """How many recipients there are by outcome, or by state where they have none yet."""
-    return Counter(row["outcome"] or row["state"] for row in ledger(pg, message_id))

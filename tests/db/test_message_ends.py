@@ -11,7 +11,8 @@ from pushops.delivery import finishing
 from pushops.delivery.cancelling import cancel
 from pushops.errors import NotFoundError, RefusedError
 from pushops.runtime import Runtime
-from tests.sending import Pg, ends, ledger, make_live, message, send_to, sent
+from tests.outgoing import ends
+from tests.sending import Pg, ledger, make_live, message, send_to, sent
 
 
 @pytest.fixture(autouse=True)

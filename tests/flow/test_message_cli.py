@@ -10,7 +10,8 @@ from pushops.delivery import payloads
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from tests.commands import Called, call
-from tests.sending import Pg, ends, ledger, make_live, message, send_to, sent
+from tests.outgoing import ends
+from tests.sending import Pg, ledger, make_live, message, send_to, sent
 
 
 def send(settings: Settings, *arguments: str, stdin: str | bytes = "") -> Called:
