@@ -18,7 +18,7 @@ NOUNS: Final = {
     "keys": "Make seal, log and VAPID keys.",
     "migrate": "Bring the database up to date.",
     "provider": "Push services: list, pause, resume; keys and campaigns too.",
-    "sandbox": "A PostgreSQL and a Valkey of one's own, for trying things out.",
+    "sandbox": "A PostgreSQL, a Valkey and a push service of one's own, for trying things out.",
     "stats": "How many left, and what told us so.",
     "sweep": "List, preview, run and pause sweeps; release what they set apart.",
     "run": "List, show, watch, pause, resume and cancel runs of sweeps.",

@@ -21,7 +21,6 @@ from pushops.runtime import Runtime
 NAME: Final = "purge-ledger"
 # Detaching waits for who reads the ledger; cut off, it is finalised the next time.
 PATIENCE: Final = timedelta(seconds=60)
-LIMITS: Final = ["statement_timeout", "lock_timeout"]
 
 
 class Retirement(StrEnum):
@@ -100,6 +99,5 @@ def _outside(rt: Runtime) -> Iterator[Connection[Any]]:
     """A connection of its own, in autocommit. Behind a pooler the session is not ours to set limits on."""
     with translated(), migrate.connect(rt.settings) as conn:
         if not rt.settings.pooler:
-            milliseconds = str(PATIENCE // timedelta(milliseconds=1))
-            conn.execute("SELECT set_config(name, %s, false) FROM unnest(%s::text[]) AS name", [milliseconds, LIMITS])
+            store.limit(conn, PATIENCE)
         yield conn
