@@ -1,5 +1,6 @@
 """A payload for one subscription's eyes: aes128gcm in one record (RFC 8291)."""
 
+import base64
 import binascii
 from typing import ClassVar, Final, cast
 
@@ -7,7 +8,6 @@ from pywebpush import NoData, WebPusher, WebPushException
 
 from pushops.delivery.message import PAYLOAD_MAX
 from pushops.errors import PushopsError
-from pushops.subscriptions import base64url
 
 _POINT_BYTES: Final = 65
 _AUTH_BYTES: Final = 16  # any other length encrypts, and no browser decrypts it
@@ -35,7 +35,7 @@ def encrypt(p256dh: str, auth: bytes, payload: bytes) -> bytes:
     if len(payload) > PAYLOAD_MAX:
         raise PayloadTooLargeError(f"expected a payload of at most {PAYLOAD_MAX} bytes, got {len(payload)}")
     try:
-        return _encode(base64url.decode(p256dh), auth, payload)
+        return _encode(_point(p256dh), auth, payload)
     except NoData:
         raise PayloadTooLargeError("expected a payload of at least a byte, got none") from None
     # Every way in which the libraries stumble over keys; their texts may quote them.
@@ -49,6 +49,11 @@ class _Pusher(WebPusher):  # type: ignore[misc]  # the library has no types
     def __init__(self, receiver_key: bytes, auth_key: bytes) -> None:
         self.receiver_key = receiver_key
         self.auth_key = auth_key
+
+
+def _point(p256dh: str) -> bytes:
+    """Intake stored the one canonical form: what else a look at the alphabet would find, the length and the curve do."""
+    return base64.urlsafe_b64decode(p256dh + "=" * (-len(p256dh) % 4))
 
 
 def _encode(point: bytes, auth: bytes, payload: bytes) -> bytes:

@@ -261,8 +261,14 @@ def _evidence(attempt: Attempt) -> Evidence:
         message_id=row.message_id,
         lane_id=row.lane_id,
         code=attempt.verdict.code,
-        max_payload=learn(attempt.answer, attempt.verdict, attempt.payload_bytes).max_payload,
+        max_payload=_max_payload(attempt),
     )
+
+
+def _max_payload(attempt: Attempt) -> int | None:
+    if attempt.verdict.lifecycle is not Lifecycle.DEVICE_LIMIT:
+        return None
+    return learn(attempt.answer, attempt.verdict, attempt.payload_bytes).max_payload
 
 
 def _key(row: Claimed) -> tuple[UUID, bytes]:

@@ -7,6 +7,7 @@ domain) or has one "#" for one or more digits ("jmt#.google.com").
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pushops.subscriptions.rejection import Reason
@@ -78,6 +79,7 @@ def _specificity(rule: HostRule) -> tuple[bool, int]:
     return "*" not in rule.pattern, len(rule.pattern)
 
 
+@lru_cache(maxsize=1024)  # asked once for each message: a few hosts, however many a stranger makes up
 def host_fault(host: str) -> Reason | None:
     """Why a text is no host name in the one form that we store, or None. Special-use names are names."""
     if not host:
