@@ -52,7 +52,7 @@ class _Pusher(WebPusher):  # type: ignore[misc]  # the library has no types
 
 
 def _point(p256dh: str) -> bytes:
-    """Intake stored the one canonical form: what else a look at the alphabet would find, the length and the curve do."""
+    """Intake stored the one canonical form; what a look at the alphabet would find, the length and the curve do."""
     return base64.urlsafe_b64decode(p256dh + "=" * (-len(p256dh) % 4))
 
 
