@@ -12,6 +12,7 @@ from pushops.errors import NotFoundError
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import keychain
 from pushops.subscriptions.store import auditing
+from pushops.sweeps.sql import PLAN_INDEX
 
 LATELY: Final = timedelta(minutes=5)
 COUNTING: Final = timedelta(seconds=30)
@@ -93,7 +94,7 @@ def wake(rt: Runtime, budget: timedelta) -> int:
     ends = time.monotonic() + budget.total_seconds()
     rows = 0
     while True:
-        with rt.db.transaction() as tx:
+        with rt.db.transaction(planner=PLAN_INDEX) as tx:
             woken = store.wake(tx, PAGE)
         rows += woken
         if woken < PAGE or time.monotonic() > ends:

@@ -12,6 +12,7 @@ from pushops.delivery.store import ledger
 from pushops.delivery.store.ledger import Reaped
 from pushops.runtime import Runtime
 from pushops.sweeps import store as sweeps_store
+from pushops.sweeps.sql import PLAN_INDEX
 from pushops.sweeps.valves import Reading
 
 SHIFT: Final = timedelta(seconds=5)
@@ -75,7 +76,7 @@ def _take_slot(rt: Runtime, holder: UUID) -> bool:
 
 def reap(rt: Runtime) -> list[Reaped]:
     """Take back what dead workers had claimed. Where a POST may have begun, the message says whether to try again."""
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(planner=PLAN_INDEX) as tx:
         found = ledger.reap(tx, limit=REAP_ROWS, wait=REAP_WAIT, deaths=DEATHS)
         ledger.forget_throttles(tx)
     if found:

@@ -41,17 +41,16 @@ UPDATE {schema}.push_provider AS p
        unhealthy_why = CASE WHEN p.unhealthy_why = 'guard' THEN NULL ELSE p.unhealthy_why END
   FROM closed AS c WHERE p.push_service = c.push_service"""
 
-FIND: Final[LiteralString] = """
-SELECT guard_id, push_service, window_from, verdict, turned_back, closed_by, reason
-  FROM {schema}.push_guard WHERE guard_id = %(guard)s::uuid"""
-FIND_OPEN: Final[LiteralString] = """
-SELECT guard_id, push_service, window_from, verdict, turned_back, closed_by, reason
-  FROM {schema}.push_guard WHERE push_service = %(service)s::text AND closed_at IS NULL"""
+_GUARD: Final[LiteralString] = """
+SELECT guard_id, push_service, window_from, verdict, turned_back FROM {schema}.push_guard"""
+FIND: Final[LiteralString] = _GUARD + " WHERE guard_id = %(guard)s::uuid"
+FIND_OPEN: Final[LiteralString] = _GUARD + " WHERE push_service = %(service)s::text AND closed_at IS NULL"
 # In the order of their opening, which is that of their evidence.
-UNSETTLED: Final[LiteralString] = """
-SELECT guard_id, push_service, window_from, verdict, turned_back, closed_by, reason
-  FROM {schema}.push_guard
+UNSETTLED: Final[LiteralString] = (
+    _GUARD
+    + """
  WHERE settled_at IS NULL AND (NOT turned_back OR closed_at IS NOT NULL) ORDER BY guard_id"""
+)
 TURNED_BACK: Final[LiteralString] = """
 UPDATE {schema}.push_guard SET turned_back = true WHERE guard_id = %(guard)s::uuid AND NOT turned_back"""
 SETTLED: Final[LiteralString] = """
@@ -59,11 +58,12 @@ UPDATE {schema}.push_guard SET settled_at = now() WHERE guard_id = %(guard)s::uu
 
 # What was applied in the guard's hour, the newest first, so that of two that changed one row the later goes back first.
 # A minute more: evidence is dated by the beginning of its transaction, and may have waited for its turn. What an
-# operator accepted from a guard before this one stands.
+# operator accepted from a guard before this one stands, and so does what was believed since this one was closed.
 APPLIED: Final[LiteralString] = """
 SELECT evidence_id, subscription_id FROM {schema}.push_evidence
  WHERE push_service = %(service)s::text AND state = 'applied' AND finding IN ('gone', 'vote') AND guard_id IS NULL
    AND at >= %(since)s::timestamptz - interval '1 minute'
+   AND at < coalesce((SELECT closed_at FROM {schema}.push_guard WHERE guard_id = %(guard)s::uuid), 'infinity')
  ORDER BY at DESC, evidence_id DESC LIMIT %(limit)s::integer"""
 LOCK_ROWS: Final[LiteralString] = """
 SELECT id FROM {schema}.push_subscription WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"""
@@ -141,8 +141,6 @@ class Guard:
     window_from: datetime
     verdict: str | None
     turned_back: bool
-    closed_by: str | None
-    reason: str | None
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,8 @@ def set_settled(tx: Tx, guard: UUID) -> bool:
 
 
 def applied(tx: Tx, guard: Guard, limit: int) -> list[Applied]:
-    return tx.rows(APPLIED, {"service": guard.push_service, "since": guard.window_from, "limit": limit}, Applied)
+    values = {"service": guard.push_service, "guard": guard.guard_id, "since": guard.window_from, "limit": limit}
+    return tx.rows(APPLIED, values, Applied)
 
 
 def restore(tx: Tx, guard: Guard, page: Sequence[Applied], window: timedelta) -> tuple[list[Restored], list[Restored]]:
