@@ -20,7 +20,7 @@ OTHERS: Final = 40
 @pytest.fixture
 def out(settings: Settings, pushed_to: PushService, recorded: Recorded) -> Iterator[Outgoing]:
     sinks = (lambda level, name, fields: recorded.append((level, name, dict(fields))),)
-    with outgoing(settings, pushed_to, sinks, read_timeout=timedelta(seconds=1), retry_attempts=4) as made:
+    with outgoing(settings, pushed_to, sinks, read_timeout=timedelta(seconds=1), retry_attempts=3) as made:
         yield made
 
 

@@ -50,7 +50,7 @@ def test_a_row_whose_rendering_kills_its_worker_goes_no_further_than_three(
 
     def over() -> bool:
         """Lets go of what nobody has settled in the time of a hundred such answers."""
-        lose_leases(pg, older_than="2 seconds")
+        lose_leases(pg, older_than="1 second")
         make_due(pg)
         return not ends(pg, message).keys() & {"due", "claimed"}
 
