@@ -1,6 +1,5 @@
 """Debian's Firefox as a subscriber of ours: registered, sent to by a real worker, revoked once it has unsubscribed."""
 
-import base64
 from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
@@ -10,10 +9,10 @@ import pytest
 import pushops
 from pushops.sandbox.push import PushService
 from pushops.settings import Settings
-from pushops.subscriptions.keychain import keychain
 from tests.firefox import PROGRAM, Firefox, firefox
 from tests.outgoing import Pg, ends, rows_of
-from tests.sweeping import Process, wait_until, workers
+from tests.sweeping import Process
+from tests.system.conftest import key_of, sent
 from tests.unsettled import sending
 
 ORIGIN: Final = "https://shop.pushops.dev"
@@ -28,27 +27,9 @@ def settings(settings: Settings, pushed_to: PushService, valkey_url: str) -> Set
 
 
 @pytest.fixture
-def ops(settings: Settings) -> Iterator[pushops.Ops]:
-    with pushops.open(settings) as opened:
-        yield opened
-
-
-@pytest.fixture
-def worker(settings: Settings) -> Iterator[Process]:
-    with workers(settings, 1) as started:
-        yield started
-
-
-@pytest.fixture
 def browser(pushed_to: PushService) -> Iterator[Firefox]:
     with firefox(pushed_to) as started:
         yield started
-
-
-def key_of(ops: pushops.Ops) -> str:
-    """Our public key, as a page hands it to its browser."""
-    (key,) = keychain(ops.runtime.settings).vapid.values()
-    return base64.urlsafe_b64encode(key.public).rstrip(b"=").decode()
 
 
 def register(ops: pushops.Ops, browser: Firefox) -> UUID:
@@ -56,18 +37,6 @@ def register(ops: pushops.Ops, browser: Firefox) -> UUID:
     key = key_of(ops)
     saved = ops.save_subscription(browser.subscribe(key), user_id="ann", origin=ORIGIN, application_server_key=key)
     return saved.id
-
-
-def ended(pg: Pg, message_id: UUID) -> bool:
-    found = ends(pg, message_id)
-    return bool(found) and not found.keys() & {"due", "claimed"}
-
-
-def sent(ops: pushops.Ops, pg: Pg, worker: Process, text: str) -> UUID:
-    """A message that the worker was rung for and has brought to its end; no beat helps."""
-    made = ops.send(text, user="ann")
-    wait_until(lambda: ended(pg, made.message_id), expected=worker.tail)
-    return made.message_id
 
 
 def test_a_real_firefox_is_registered_sent_to_by_a_worker_and_revoked_once_it_left(
