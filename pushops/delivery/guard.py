@@ -5,7 +5,8 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from enum import StrEnum
+from typing import Final, assert_never
 from uuid import UUID
 
 from pushops.db import Tx
@@ -26,8 +27,13 @@ TEND: Final = timedelta(seconds=5)
 FOR_EVER: Final = timedelta(days=365)
 ACTOR: Final = "guard"
 BUSY: Final = (TransientDatabaseError, StatementTimeoutError)
-ACCEPTED: Final = "accepted"
-REJECTED: Final = "rejected"
+
+
+class Judgement(StrEnum):
+    """An operator's word on what a guard kept."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Judged:
 
     guard_id: UUID
     push_service: str
-    verdict: str
+    verdict: Judgement
     pending: tuple[Pending, ...]
     outcomes: dict[str, int] = field(default_factory=dict)
     done: bool = False
@@ -59,12 +65,12 @@ def accept(rt: Runtime, service: str, *, reason: str, actor: str, dry_run: bool 
     Each answer is applied as of when it came, under the conditions of any other: a row that was proven, registered or
     ended since is left alone. What is interrupted is continued by beat. Raises NotFoundError.
     """
-    return _judge(rt, service, ACCEPTED, reason=reason, actor=actor, dry_run=dry_run)
+    return _judge(rt, service, Judgement.ACCEPTED, reason=reason, actor=actor, dry_run=dry_run)
 
 
 def reject(rt: Runtime, service: str, *, reason: str, actor: str, dry_run: bool = True) -> Judged:
     """Close the guard of a push service and discard what it kept; by default only say what that is."""
-    return _judge(rt, service, REJECTED, reason=reason, actor=actor, dry_run=dry_run)
+    return _judge(rt, service, Judgement.REJECTED, reason=reason, actor=actor, dry_run=dry_run)
 
 
 def tend(rt: Runtime, budget: timedelta = TEND) -> int:
@@ -148,7 +154,7 @@ def _locked(tx: Tx, guard_id: UUID) -> Guard | None:
     return store.find(tx, guard_id)
 
 
-def _judge(rt: Runtime, service: str, verdict: str, *, reason: str, actor: str, dry_run: bool) -> Judged:
+def _judge(rt: Runtime, service: str, verdict: Judgement, *, reason: str, actor: str, dry_run: bool) -> Judged:
     def close(tx: Tx) -> Judged:
         health_store.lock(tx, service)
         guard = store.find_open(tx, service)
@@ -202,14 +208,18 @@ def _settle_page(tx: Tx, rt: Runtime, guard_id: UUID) -> _Step:
     guard = _locked(tx, guard_id)
     if guard is None or guard.verdict is None:
         return _Step(stop=True, done=True)
-    if guard.verdict == ACCEPTED:
-        if store.find_open(tx, guard.push_service) is not None:
-            return _Step(stop=True)
-        outcomes = apply_waiting(tx, rt.settings, guard.push_service, guard_id, PAGE)
-        left = bool(outcomes)
-    else:
-        outcomes = Counter()
-        left = store.discard(tx, guard, DISCARD_PAGE) > 0
+    outcomes: Counter[EvidenceOutcome] = Counter()
+    verdict = Judgement(guard.verdict)
+    match verdict:
+        case Judgement.ACCEPTED:
+            if store.find_open(tx, guard.push_service) is not None:
+                return _Step(stop=True)
+            outcomes = apply_waiting(tx, rt.settings, guard.push_service, guard_id, PAGE)
+            left = bool(outcomes)
+        case Judgement.REJECTED:
+            left = store.discard(tx, guard, DISCARD_PAGE) > 0
+        case _:
+            assert_never(verdict)
     if left:
         return _Step(outcomes=outcomes)
     return _Step(stop=True, done=True, settled=guard if store.set_settled(tx, guard_id) else None)

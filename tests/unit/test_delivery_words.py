@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from pushops.delivery.guard import Judgement
 from pushops.delivery.health import Why as Trouble
 from pushops.delivery.message import MessageState, OnAmbiguous, OnInDoubt, RecipientState, Urgency
 from pushops.delivery.providers import Pausable
@@ -20,9 +21,9 @@ MIGRATIONS = Path(ledger.__file__).parents[2] / "db" / "migrations" / "versions"
 SCHEMA = "".join(path.read_text(encoding="utf-8") for path in sorted(MIGRATIONS.glob("*.sql")))
 
 LEDGER = {*RecipientState, *End, *Why, *MessageState, *OnAmbiguous, *Pausable, *State}
-EVIDENCE = {*EvidenceState, *EvidenceOutcome, *Finding, *State, *Trouble, *END_REASON.values(), *End}
+EVIDENCE = {*EvidenceState, *EvidenceOutcome, *Judgement, *Finding, *State, *Trouble, *END_REASON.values(), *End}
 # What stands in SQL only: how a claim sets a row aside, what the reaper and the guard write beside an outcome.
-IN_SQL_ONLY = {"later", "lease_expired", "turned_back", "rejected", "accepted", "proven", "lifted"}
+IN_SQL_ONLY = {"later", "lease_expired", "turned_back", "proven", "lifted"}
 
 CHECKS = {
     "push_message_state": MessageState,
@@ -32,6 +33,7 @@ CHECKS = {
     "push_dispatch_state": RecipientState,
     "push_pause_kind": Pausable,
     "push_evidence_state": EvidenceState,
+    "push_guard_verdict": Judgement,
 }
 
 

@@ -11,7 +11,7 @@ from pushops.delivery.message import Audience
 
 # Whoever has the row locked is at work; a message that somebody else works on is left to them.
 LOCK: Final[LiteralString] = """
-SELECT message_id, state, ttl, urgency, coalesce(cursor, ''::bytea) AS cursor, first_dispatched_at, expires_at,
+SELECT message_id, ttl, urgency, coalesce(cursor, ''::bytea) AS cursor, first_dispatched_at, expires_at,
        to_user, to_tags, to_ids, to_service, to_origin, to_locale, to_key
   FROM {schema}.push_message
  WHERE message_id = %(message_id)s::uuid AND state IN ('waiting', 'fanning_out')
@@ -116,8 +116,7 @@ UPDATE {schema}.push_message
        state = CASE WHEN %(done)s::boolean THEN 'sending' ELSE state END,
        fanned_out_at = CASE WHEN %(done)s::boolean THEN now() END,
        look_at = CASE WHEN %(done)s::boolean THEN now() + %(look_after)s::interval END
- WHERE message_id = %(message_id)s::uuid
-RETURNING recipients, state"""
+ WHERE message_id = %(message_id)s::uuid"""
 
 # Those in hand are locked, and need no doorbell.
 DUE: Final[LiteralString] = """
@@ -132,7 +131,6 @@ class MessageRun:
     """A message that fans out, locked; ``cursor`` is the last hash that was read."""
 
     message_id: UUID
-    state: str
     ttl: int
     urgency: str
     cursor: bytes
@@ -167,12 +165,6 @@ class Placed:
     made: int
     homeless: int
     last: bytes | None
-
-
-@dataclass(frozen=True)
-class Advanced:
-    recipients: int
-    state: str
 
 
 @dataclass(frozen=True)
@@ -234,9 +226,9 @@ def count(tx: Tx, page: Page) -> Counted:
     return tx.one(page.choose(COUNT, COUNT_USER, COUNT_IDS), page.values, Counted)
 
 
-def advance(tx: Tx, message_id: UUID, *, last: bytes | None, made: int, done: bool, look_after: timedelta) -> Advanced:
+def advance(tx: Tx, message_id: UUID, *, last: bytes | None, made: int, done: bool, look_after: timedelta) -> None:
     values = {"message_id": message_id, "last": last, "made": made, "done": done, "look_after": look_after}
-    return tx.one(ADVANCE, values, Advanced)
+    tx.run(ADVANCE, values)
 
 
 def due(tx: Tx, limit: int) -> list[UUID]:

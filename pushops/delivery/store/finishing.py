@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -14,8 +14,8 @@ SELECT message_id FROM {schema}.push_message
  WHERE state IN ('sending', 'cancelling') AND look_at <= now()
  ORDER BY look_at, message_id LIMIT 1 FOR UPDATE SKIP LOCKED"""
 LOCK: Final[LiteralString] = """
-SELECT message_id, recipients, coalesce(finish_cursor, ''::bytea) AS cursor, cancelled_at IS NOT NULL AS cancelled,
-       coalesce(expires_at <= now(), false) AS expired, first_dispatched_at, expires_at
+SELECT message_id, coalesce(finish_cursor, ''::bytea) AS cursor, cancelled_at IS NOT NULL AS cancelled,
+       coalesce(expires_at <= now(), false) AS expired
   FROM {schema}.push_message
  WHERE message_id = %(message_id)s::uuid AND state IN ('sending', 'cancelling')
    FOR UPDATE SKIP LOCKED"""
@@ -98,12 +98,9 @@ class OpenMessage:
     """A message that is locked to be looked at; before ``cursor`` all its rows have ended."""
 
     message_id: UUID
-    recipients: int
     cursor: bytes
     cancelled: bool
     expired: bool
-    first_dispatched_at: datetime | None
-    expires_at: datetime | None
 
 
 @dataclass(frozen=True)
