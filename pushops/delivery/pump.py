@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
-from pushops.delivery.shift import NAME, Shift, Tools, reading
+from pushops.delivery.shift import NAME, Shift, Tools
 from pushops.delivery.store import ledger
 from pushops.delivery.store.ledger import Reaped
+from pushops.delivery.valves import reading
 from pushops.runtime import Runtime
 from pushops.sweeps import store as sweeps_store
 from pushops.sweeps.sql import PLAN_INDEX
@@ -44,8 +45,9 @@ def pump(rt: Runtime, tools: Tools, *, length: timedelta = SHIFT, on_full: Calla
     Raises SettingsError, and children of DatabaseError where the database stays away: what was claimed then is
     ambiguous once its lease is over.
     """
-    closed = reading(rt)
+    closed = reading(rt, NAME)
     if closed is not None:
+        _say_held(rt, closed)
         return Pumped(Outcome.HELD, reading=closed)
     holder = uuid4()
     if not _take_slot(rt, holder):
@@ -58,7 +60,13 @@ def pump(rt: Runtime, tools: Tools, *, length: timedelta = SHIFT, on_full: Calla
     finally:
         with rt.db.transaction(asynchronous=True) as tx:
             sweeps_store.free_slot(tx, NAME, holder, timedelta())
+    if shift.closed is not None:
+        _say_held(rt, shift.closed)
     return Pumped(Outcome.SENT if shift.rows else Outcome.NOTHING_DUE, shift.rows, shift.more, shift.closed)
+
+
+def _say_held(rt: Runtime, closed: Reading) -> None:
+    rt.events.emit("send.held", valve=closed.valve, reading=closed.state, reason=closed.reason)
 
 
 def _nobody() -> None:

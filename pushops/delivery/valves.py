@@ -1,4 +1,4 @@
-"""What may tell fan-out, or the retiring of the ledger's weeks, to wait."""
+"""What may tell fan-out, sending, or the retiring of the ledger's weeks, to wait."""
 
 from collections.abc import Callable
 

@@ -25,9 +25,7 @@ CATALOG: Final[dict[str, EventKind]] = {
     "subscription.ended": _kind(
         "info", "verb endpoint reason rows", "unsubscribed, rotated or otherwise ended by a verb"
     ),
-    "subscription.blocked": _kind(
-        "warning", "service rows", "not sent to until their browsers subscribe anew"
-    ),
+    "subscription.blocked": _kind("warning", "service rows", "not sent to until their browsers subscribe anew"),
     "subscription.detached": _kind("info", "verb rows", "the link to a user ended"),
     "subscription.evidence": _kind("info", "finding outcome endpoint", "what a send result did to a row"),
     "subscription.undone": _kind("warning", "rows skipped actor", "an operator brought ended rows back"),
@@ -80,6 +78,7 @@ CATALOG: Final[dict[str, EventKind]] = {
         "a week of the ledger was made, kept, detached or dropped, or will be tried again",
     ),
     "send.shift": _kind("info", "rows more" + _SPAN, "a sender's shift: attempts settled, and whether more is due"),
+    "send.held": _kind("warning", "valve reading reason", "a valve keeps everything from being sent"),
     "send.settled": _kind("debug", "service rows lost outcomes", "a batch of answers was written down"),
     "send.unknown_reason": _kind("warning", "service status row", "a push service gave a reason that no row knows"),
     "send.tampered": _kind("error", "service", "a sealed value does not open: moved, changed or under another key"),

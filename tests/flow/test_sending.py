@@ -1,13 +1,18 @@
 """Sending, end to end: a message becomes a push that the service decrypts, and its answers become ends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pushops.delivery.pump import Outcome
+from pushops.delivery.shift import NAME
+from pushops.events import Level
 from pushops.sandbox.push import PushService
 from pushops.settings import Settings
-from tests.outgoing import Outgoing, Pg, ends, hurry, outgoing
+from pushops.sweeps import service as service_of_sweeps
+from tests.outgoing import Outgoing, Pg, Recorded, ends, hurry, outgoing
 from tests.pushing import push_service
 
 
@@ -107,3 +112,29 @@ def test_connections_that_die_under_their_requests_leave_the_next_ones_alone(out
     out.pump_all()
     assert ends(pg, again) == {"accepted": 30}
     assert out.service.accepted(out.endpoints) == [count + 1 for count in before]
+
+
+def test_an_operators_pause_and_the_stop_file_hold_sending_and_say_so(
+    settings: Settings, service: PushService, pg: Pg, tmp_path: Path
+) -> None:
+    recorded: Recorded = []
+    stop = tmp_path / "stop"
+
+    def keep(level: Level, name: str, fields: Mapping[str, Any]) -> None:
+        recorded.append((level, name, fields))
+
+    with outgoing(settings, service, (keep,), stop_file=stop) as out:
+        out.subscribe("fcm", 2)
+        message = out.send()
+        service_of_sweeps.pause_named(out.rt, NAME, actor="ann", why="a release")
+        assert out.pump().outcome is Outcome.HELD
+        service_of_sweeps.resume_named(out.rt, NAME, actor="ann")
+        stop.touch()
+        assert out.pump().outcome is Outcome.HELD
+        stop.unlink()
+        assert ends(pg, message) == {"due": 2}
+        held = [fields for _, name, fields in recorded if name == "send.held"]
+        assert [fields["valve"] for fields in held] == ["pause", "stop_file"]
+        assert "a release" in held[0]["reason"]
+        assert out.pump_all() == 2
+    assert ends(pg, message) == {"accepted": 2}
