@@ -176,10 +176,13 @@ class Shift:
                 return
             elif self._outstanding():
                 yield None
-            elif not self._last_look():
-                if not any(service.limited for service in self._services.values()):
-                    return
+            elif self._last_look():
+                if not any(service.waiting for service in self._services.values()):
+                    yield None  # what is due had ended, or is in somebody else's hands: not as fast as one can
+            elif any(service.limited for service in self._services.values()):
                 yield None
+            else:
+                return
 
     def _next(self) -> tuple[_Service, Outgoing] | None:
         """A row whose push service has room, claimed freshly enough."""

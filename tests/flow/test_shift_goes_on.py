@@ -3,10 +3,12 @@
 import time
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock, patch
 
+import psycopg
 import pytest
 
-from pushops.delivery import payloads
+from pushops.delivery import claiming, payloads
 from pushops.delivery.rendering import Recipient
 from pushops.sandbox.push import PushService
 from pushops.settings import Settings
@@ -48,6 +50,30 @@ def test_a_renderer_that_takes_longer_than_a_claim_is_fresh_sends_a_few_at_a_tim
         assert ends(pg, message) == {"accepted": len(endpoints)}
         assert out.service.accepted(endpoints) == [1] * len(endpoints)
         assert pg.execute("SELECT max(attempts) FROM pushops.push_dispatch").fetchone() == (1,)
+
+
+def test_a_rate_below_one_a_second_sends_now_and_then(settings: Settings, pushed_to: PushService, pg: Pg) -> None:
+    with outgoing(settings, pushed_to, provider_rate=0.5) as out:
+        out.register(pg, "fcm", 5)
+        message = out.send()
+        out.pump(timedelta(seconds=4))
+        assert 1 <= ends(pg, message)["accepted"] <= 3
+
+
+def test_a_shift_whose_rows_somebody_else_has_in_hand_does_not_spin(
+    settings: Settings, pushed_to: PushService, pg: Pg, database_url: str
+) -> None:
+    with outgoing(settings, pushed_to) as out, psycopg.connect(database_url) as other:
+        out.register(pg, "fcm", 3)
+        message = out.send()
+        other.execute("SELECT FROM pushops.push_dispatch FOR UPDATE")
+        looks = Mock(wraps=claiming.take)
+        with patch.object(claiming, "take", looks):
+            assert out.pump(timedelta(seconds=2)).more
+        assert looks.call_count < 50
+        other.rollback()
+        out.pump_all()
+        assert ends(pg, message) == {"accepted": 3}
 
 
 def test_nobody_is_rung_while_the_object_store_is_away(

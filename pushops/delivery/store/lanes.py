@@ -34,8 +34,8 @@ SELECT l.lane_id, l.push_service, l.host, l.vapid_key_id, l.hold_id IS NOT NULL 
  ORDER BY l.push_service, l.lane_id"""
 )
 
-# The bucket holds a second's worth. A push service that throttles is sent to at half the pace, again and again until
-# it no longer does; the pace comes back by a quarter every ten seconds.
+# The bucket holds a second's worth, and never less than one. A push service that throttles is sent to at half the pace,
+# again and again until it no longer does; the pace comes back by a quarter every ten seconds.
 LOCK_RATE: Final[LiteralString] = """
 INSERT INTO {schema}.push_rate AS r (push_service, tokens) VALUES (%(service)s::text, %(rate)s::float8)
     ON CONFLICT (push_service) DO UPDATE
@@ -43,7 +43,7 @@ INSERT INTO {schema}.push_rate AS r (push_service, tokens) VALUES (%(service)s::
                      THEN least(1, r.factor * 1.25) ELSE r.factor END,
        slowed_at = CASE WHEN r.factor < 1 AND r.slowed_at < clock_timestamp() - interval '10 seconds'
                         THEN clock_timestamp() ELSE r.slowed_at END,
-       tokens = least(%(rate)s::float8 * r.factor,
+       tokens = least(greatest(1, %(rate)s::float8 * r.factor),
                       r.tokens + %(rate)s::float8 * r.factor
                                  * extract(epoch FROM greatest(clock_timestamp() - r.refilled_at, interval '0'))),
        refilled_at = clock_timestamp()
