@@ -173,8 +173,10 @@ def test_its_410_revokes(ops: pushops.Ops, service: Service, pg: Pg, worker: Pro
     assert service.decrypted(subscription) == []
 
 
-def test_it_looks_at_who_signed(ops: pushops.Ops, service: Service, pg: Pg, worker: Process) -> None:
-    """Else its acceptance would say nothing about our signature."""
+def test_it_refuses_a_key_that_the_subscription_was_not_made_for(
+    ops: pushops.Ops, service: Service, pg: Pg, worker: Process
+) -> None:
+    """Else its acceptance would say nothing about our key."""
     subscription = register(ops, service, signed_for=Sender().public)
     message = sent(ops, pg, worker, "from a stranger")
     assert set(rows_of(pg, message, "status")) == {400}
