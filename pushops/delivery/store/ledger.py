@@ -171,12 +171,14 @@ UPDATE {schema}.push_dispatch AS d
  WHERE lane_id = ANY (%(lanes)s::integer[]) AND state = 'due' AND suspect > 0
    AND last_attempt_at > now() - %(window)s::interval"""
 
-# Rows that a lifted block had ended are due again, unless they expired meanwhile: then the claim says so.
+# Rows that a lifted block had ended are due again, unless they expired meanwhile: then the claim says so. A message
+# that was cancelled stays over, with all its rows.
 REOPEN: Final[LiteralString] = """
 UPDATE {schema}.push_dispatch AS d
    SET state = 'due', outcome = NULL, ended_at = NULL, wait = 'held', next_attempt_at = now(),
        attempts = greatest(attempts - 1, 0)
   FROM unnest(%(messages)s::uuid[], %(hashes)s::bytea[]) AS r (message_id, endpoint_hash)
+  JOIN {schema}.push_message AS m ON m.message_id = r.message_id AND m.cancelled_at IS NULL
  WHERE d.message_id = r.message_id AND d.endpoint_hash = r.endpoint_hash AND d.state = 'ended'
    AND d.outcome = 'key_mismatch'"""
 
