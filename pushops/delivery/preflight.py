@@ -183,6 +183,9 @@ def _name(name: str, value: object, faults: list[Finding]) -> str | None:
 def _audience(draft: Draft, faults: list[Finding]) -> Audience:
     names = {name: _name(name, getattr(draft, name), faults) for name in NAMES}
     tags, ids = _tags(draft.tags, faults), _ids(draft.ids, faults)
+    said = type(draft.everyone).__name__
+    if said != "bool":  # "false" would be all of them
+        faults.append(Finding("everyone", "bad_audience", "True or False", f"a {said}"))
     if draft.everyone and any(getattr(draft, name) is not None for name in ("user", "tags", "ids")):
         faults.append(Finding("everyone", "bad_audience", "everyone, or a user, tags or ids", "both"))
     if not draft.everyone and all(getattr(draft, name) is None for name in (*NAMES, "tags", "ids")):

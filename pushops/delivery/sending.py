@@ -18,7 +18,9 @@ from pushops.delivery.preflight import Checked, Draft, Request, check
 from pushops.delivery.store import messages as store
 from pushops.delivery.store.messages import FirstRow
 from pushops.runtime import Runtime
+from pushops.subscriptions.attributes import read_name
 from pushops.subscriptions.keychain import keychain
+from pushops.subscriptions.rejection import RejectionError
 from pushops.subscriptions.work import Conn, in_transaction
 
 _REQUEST: Final = b"pushops.request.v1\x00"
@@ -94,8 +96,11 @@ def _once(values: object) -> object:
 
 def _look(tx: Tx, key: object) -> tuple[UUID, datetime, FirstRow | None]:
     """The id that the message will have, the time, and what the key made before."""
-    known = store.first(tx, key) if isinstance(key, str) and key and "\x00" not in key else None
-    return store.new_id(tx), tx.now, known
+    try:
+        name = read_name("idempotency_key", key)
+    except RejectionError:  # the pre-flight says so
+        name = None
+    return store.new_id(tx), tx.now, None if name is None else store.first(tx, name)
 
 
 def _create(

@@ -205,3 +205,10 @@ def test_what_was_asked_for_stands_in_the_message(runtime: Runtime, pg: Pg) -> N
     }  # fmt: skip
     assert {name: row[name] for name in expected} == expected
     assert len(row["topic"]) == 32
+
+
+@pytest.mark.parametrize("key", ["\ud800", "\x00", "", "x" * 10_000, 5])
+def test_a_key_that_cannot_be_stored_is_refused_before_it_is_looked_up(runtime: Runtime, pg: Pg, key: Any) -> None:
+    with pytest.raises(MessageRefused):
+        send_to(runtime, idempotency_key=key)
+    assert messages(pg) == 0

@@ -174,3 +174,9 @@ def test_an_audience_is_the_same_in_whatever_order_it_is_named(settings: Setting
 def test_words_are_taken_as_text_or_as_themselves(settings: Settings) -> None:
     assert look(settings, urgency=Urgency.HIGH).message.urgency is Urgency.HIGH
     assert look(settings, urgency="very-low").message.urgency is Urgency.VERY_LOW
+
+
+@pytest.mark.parametrize("everyone", ["false", "no", 1, b"", None])
+def test_everyone_is_true_or_false_and_no_word_for_it(settings: Settings, everyone: Any) -> None:
+    """What a form or a JSON body calls false is a text, and true to Python."""
+    assert "bad_audience" in reasons(look(settings, everyone=everyone))
