@@ -29,14 +29,19 @@ class Outgoing:
     since: float
     probe: bool = False
 
+    @property
+    def now(self) -> datetime:
+        """The time by the database's clock."""
+        return self.at + timedelta(seconds=time.monotonic() - self.since)
+
 
 def prepare(chain: Keychain, tokens: Tokens, out: Outgoing) -> Request[Outgoing] | Answer:
     """The request, or the fault that stands for its answer.
 
-    The TTL sent is what remains of the message's own: at least a second, since the claim looked at the end.
+    The TTL sent is what remains of the message's own, at least a second.
     """
     row = out.row
-    now = out.at + timedelta(seconds=time.monotonic() - out.since)
+    now = out.now
     if row.max_payload is not None and len(out.payload) > row.max_payload:
         return Answer(None, Fault.DEVICE_LIMIT)
     host = host_of(row.endpoint)

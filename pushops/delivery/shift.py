@@ -191,6 +191,9 @@ class Shift:
         for service in self._services.values():
             while service.waiting and service.out < limit:
                 out = service.waiting.popleft()
+                if out.now >= out.row.expires_at:
+                    self._give_back([out])
+                    continue
                 if time.monotonic() - out.since < FRESH:
                     return service, out
                 self._give_back([out, *service.waiting])

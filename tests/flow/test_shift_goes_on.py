@@ -90,3 +90,14 @@ def test_nobody_is_rung_while_the_object_store_is_away(
         done = out.pump()
         assert (done.rows, done.more) == (0, False)
         assert ends(pg, message) == {"due": 60}
+
+
+def test_what_expires_between_claim_and_post_is_not_sent(settings: Settings, pushed_to: PushService, pg: Pg) -> None:
+    """Nor given a second more than it had."""
+    with outgoing(settings, pushed_to, in_flight=1, in_flight_total=1) as out:
+        endpoints = out.register(pg, "fcm", 3)
+        out.service.script("slow", host="fcm.googleapis.com", delay=1.3)
+        message = out.send(ttl=1)
+        out.pump(timedelta(seconds=4))
+        assert ends(pg, message) == {"accepted": 1, "expired": 2}
+        assert sum(out.service.received(endpoints)) == 1
