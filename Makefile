@@ -7,7 +7,7 @@ ROUNDS ?= 5
 SENDS ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send docs clean
+.PHONY: help setup demo test test-fast test-bench test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test: setup ## run every test that the wheels alone can run (under five minutes)
 test-fast: setup ## run the tests without a worker or a broker
 	$(BIN)/pytest -q -n 2 tests/unit tests/db
 
+test-bench: setup ## run every benchmark at a size that says nothing, so that none rots
+	$(BIN)/pytest -q tests/bench
+
 test-system: setup ## run what needs Debian packages, installing them (root)
 	PYTEST=$(BIN)/pytest tests/system/run
 
@@ -48,7 +51,7 @@ migrations: setup ## squawk on the SQL of every migration
 
 check: lint types contracts migrations test ## everything that must pass before a commit lands
 
-ci: check test-system ## what CI runs (root, for Debian packages)
+ci: check test-bench test-system ## what CI runs (root, for Debian packages)
 
 bench-purge: setup ## measure the purge against what one would write oneself (ROWS=1000000 ROUNDS=5)
 	@$(BIN)/python -m bench.purge --rows $(ROWS) --rounds $(ROUNDS)
