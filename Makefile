@@ -7,7 +7,7 @@ ROUNDS ?= 5
 SENDS ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-bench test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send docs clean
+.PHONY: help setup demo test test-fast test-long test-bench test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +24,11 @@ setup: $(VENV)/.ready ## build .venv from the lock file
 demo: setup ## purge 300,000 tombstones beside live traffic, then send to 20,000 through an outage, and show it
 	@$(BIN)/python -m pushops.demo
 
-test: setup ## run every test that the wheels alone can run (under five minutes)
-	$(BIN)/pytest -q -n 2 tests/unit tests/db tests/flow tests/fault
+test: setup ## run the tests that the wheels alone can run, but for the long ones (under five minutes)
+	$(BIN)/pytest -q -n 2 -m "not long" tests/fault tests/flow tests/db tests/unit
+
+test-long: setup ## run the long ones: workers killed, servers restarted, whole stories (five minutes more)
+	$(BIN)/pytest -q -n 2 -m long tests/fault tests/flow
 
 test-fast: setup ## run the tests without a worker or a broker
 	$(BIN)/pytest -q -n 2 tests/unit tests/db
@@ -51,7 +54,7 @@ migrations: setup ## squawk on the SQL of every migration
 
 check: lint types contracts migrations test ## everything that must pass before a commit lands
 
-ci: check test-bench test-system ## what CI runs (root, for Debian packages)
+ci: check test-long test-bench test-system ## what CI runs (root, for Debian packages)
 
 bench-purge: setup ## measure the purge against what one would write oneself (ROWS=1000000 ROUNDS=5)
 	@$(BIN)/python -m bench.purge --rows $(ROWS) --rounds $(ROUNDS)

@@ -30,6 +30,8 @@ from tests.sweeping import (
     workers,
 )
 
+pytestmark = pytest.mark.long
+
 A_FEW: Final = 5.0  # seconds that a publisher may lose to a broker that does not answer
 DUE: Final = "SELECT count(*) FROM sweep_batch WHERE state = 'due' AND attempts = 0"
 

@@ -28,6 +28,8 @@ from tests.sweeping import (
     workers,
 )
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def paused(rt: Runtime, _stop: Path) -> Iterator[str]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+import pytest
 
 from pushops import tasks
 from pushops.runtime import Runtime
@@ -30,6 +31,8 @@ from tests.sweeping import (
     wait_until,
     workers,
 )
+
+pytestmark = pytest.mark.long
 
 TWICE = {"FAULT": "twice"}
 

@@ -11,6 +11,8 @@ from pushops.settings import Settings
 from tests.sending import Pg, ledger, make_live, message, send_to
 from tests.sweeping import count, publishing, quick, wait_until, workers
 
+pytestmark = pytest.mark.long
+
 # The row of one recipient waits inside the worker's transaction for whoever holds the lock.
 GATE: Final = """
 CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$

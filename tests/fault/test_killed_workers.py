@@ -33,6 +33,8 @@ from tests.sweeping import (
     workers,
 )
 
+pytestmark = pytest.mark.long
+
 # A delivered message that nobody acknowledges comes back after a second; kombu looks every tenth of one.
 IMPATIENT: Final = {"visibility_timeout": 1, "unacked_restore_interval": 0.1, "unacked_restore_throttle": 1}
 REDELIVERY: Final = f"broker_transport_options.update({IMPATIENT!r})\n"

@@ -32,6 +32,8 @@ from tests.sweeping import (
     workers,
 )
 
+pytestmark = pytest.mark.long
+
 ROWS: Final = 600
 RECEIPTS: Final = "SELECT count(*) FROM sweep_receipt"
 SCHEDULE: Final = {"tend": TEND}

@@ -22,6 +22,8 @@ from tests.outgoing import Outgoing, Pg, ends, outgoing, rows_of
 from tests.sweeping import beat, count, publishing, queue_length, wait_until, workers
 from tests.unsettled import SCHEDULE, lose_leases, make_due, never_twice, sending
 
+pytestmark = pytest.mark.long
+
 PEOPLE: Final = 300
 VENDORS: Final = ("fcm", "mozilla")
 

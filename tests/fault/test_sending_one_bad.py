@@ -14,6 +14,8 @@ from pushops.subscriptions import service as subscriptions
 from tests.outgoing import Outgoing, Pg, Recorded, age, ends, hurry, one_row, outgoing, pages, subscriptions_of
 from tests.pushing import Sender
 
+pytestmark = pytest.mark.long
+
 OTHERS: Final = 40
 
 

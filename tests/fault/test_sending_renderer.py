@@ -12,6 +12,8 @@ from tests.renderers import BAD
 from tests.sweeping import beat, publishing, wait_until, workers
 from tests.unsettled import SCHEDULE, lose_leases, make_due, sending
 
+pytestmark = pytest.mark.long
+
 OTHERS = 60
 
 

@@ -23,6 +23,8 @@ from tests.sweeping import (
     workers,
 )
 
+pytestmark = pytest.mark.long
+
 RUN = ("sweep", "run", "purge-tombstones")
 Pg = psycopg.Connection[Any]
 

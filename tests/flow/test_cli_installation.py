@@ -19,6 +19,8 @@ from tests.commands import call, run_python, spawn
 from tests.made import make_settings, random_key
 from tests.sweeping import as_environment, publishing
 
+pytestmark = pytest.mark.long
+
 Pg = psycopg.Connection[Any]
 SUBJECT = "mailto:ops@push.acme.io"
 

@@ -16,6 +16,7 @@ def place() -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.long
 def test_the_story_ends_well_and_leaves_nothing(place: Path) -> None:
     demo = start(place, *SMALL, "--subscribers", "2000")
     out, complaints = demo.communicate(timeout=110)

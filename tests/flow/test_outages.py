@@ -33,7 +33,9 @@ def an_hour_of_404_then_410(out: Outgoing, pg: Pg) -> None:
         assert out.pump().rows == 1, f"expected one probe at look {look}"
 
 
-@pytest.mark.parametrize(("verdict", "many"), [("accept", 100_000), ("reject", 5_000)])
+@pytest.mark.parametrize(
+    ("verdict", "many"), [pytest.param("accept", 100_000, marks=pytest.mark.long), ("reject", 5_000)]
+)
 def test_an_hour_of_false_deaths_costs_no_subscription(
     out: Outgoing, pg: Pg, recorded: Recorded, verdict: str, many: int
 ) -> None:

@@ -25,6 +25,8 @@ from pushops.sandbox.account import Account
 from pushops.sandbox.folders import MARKER, claim, claimed, release
 from tests import servers
 
+pytestmark = pytest.mark.long
+
 ROOT = os.geteuid() == 0
 ONLY_ROOT = pytest.mark.skipif(not ROOT, reason="only root hands the servers to another user")
 ONLY_PROC = pytest.mark.skipif(not process_table.has_proc(), reason="looks into /proc")

@@ -14,6 +14,8 @@ from pushops.sandbox.push import PushService
 from pushops.settings import Settings
 from tests.outgoing import Pg, ends, outgoing
 
+pytestmark = pytest.mark.long
+
 SLOW = 0.06
 
 

@@ -18,6 +18,8 @@ from pushops.sweeps.sql import PLAN_INDEX
 from tests import ledger
 from tests.outgoing import Outgoing, Pg, age, ends, hurry, one_row, outgoing, rows_of
 
+pytestmark = pytest.mark.long
+
 HOUR: Final = 3600.0
 JITTER: Final = 1.21
 

@@ -27,6 +27,8 @@ from pushops.settings import Settings
 from pushops.sweeps.work import SHIFT, SOON
 from tests.sweeping import assert_purged, count, finish, make_rows, publishing, quick, run_of, start, workers
 
+pytestmark = pytest.mark.long
+
 WORKERS: Final = "SELECT DISTINCT split_part(worker, ':', 2)::int FROM sweep_receipt"
 
 
