@@ -15,7 +15,9 @@ RETENTION: Final = "90 days"
 
 # The sweep's own predicate with its cut-off: all contenders delete the same rows.
 OVER: Final = sql.literal(
-    PURGE_TOMBSTONES.predicate.replace("%(cutoff)s::timestamptz", f"now() - '{RETENTION}'::interval")
+    PURGE_TOMBSTONES.predicate.replace("%(cutoff)s::timestamptz", f"now() - '{RETENTION}'::interval").replace(
+        "{schema}.", ""
+    )
 )
 
 _COUNT: Final[LiteralString] = f"""

@@ -1,7 +1,7 @@
 """Taking rows that are due, within the push services' rates; from lanes that are held only a probe at a time."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -35,24 +35,45 @@ class Taken:
     limited: bool = False
 
 
-def take(rt: Runtime, service: str, lanes: Sequence[Lane], *, token: UUID, lease: timedelta, limit: int) -> Taken:
-    """Claim one probe if it is time, whatever else is due; else rows of those lanes that may be sent to."""
+def take(
+    rt: Runtime,
+    service: str,
+    lanes: Sequence[Lane],
+    *,
+    token: UUID,
+    lease: timedelta,
+    limit: int,
+    without: Collection[UUID] = (),
+) -> Taken:
+    """Claim one probe if it is time, whatever else is due; else rows of those lanes that may be sent to.
+
+    ``without``: messages to leave alone.
+    """
     going = [lane.lane_id for lane in lanes if not lane.held and not lane.waits]
     probe = _take_probe(rt, service, lanes, token=token, lease=lease, more=bool(going))
     if probe.rows or not going:
         return probe
-    return _take(rt, service, going, token=token, lease=lease, limit=limit)
+    return _take(rt, service, going, token=token, lease=lease, limit=limit, without=without)
 
 
-def _take(rt: Runtime, service: str, lanes: Sequence[int], *, token: UUID, lease: timedelta, limit: int) -> Taken:
+def _take(
+    rt: Runtime,
+    service: str,
+    lanes: Sequence[int],
+    *,
+    token: UUID,
+    lease: timedelta,
+    limit: int,
+    without: Collection[UUID],
+) -> Taken:
     with rt.db.transaction(planner=PLAN_INDEX) as tx:
         allowed = min(limit, lanes_store.lock_rate(tx, service, rt.settings.rate_of(service)))
         if allowed < 1:
             return Taken([], more=True, limited=True)
-        rows = ledger.claim(tx, lanes, token=token, lease=lease, limit=allowed, horizon=tx.now)
+        rows = ledger.claim(tx, lanes, token=token, lease=lease, limit=allowed, horizon=tx.now, without=without)
         lanes_store.take(tx, service, len(rows))
         picked = rows[0].picked if rows else 0
-        more = picked == allowed or (not rows and ledger.any_due(tx, lanes, tx.now))
+        more = picked == allowed or (not rows and not without and ledger.any_due(tx, lanes, tx.now))
     return Taken(rows, tx.now, more=more)
 
 

@@ -65,9 +65,11 @@ class Clerk:
         self._token = token
         self._threads = ThreadPoolExecutor(min(THREADS, rt.settings.pool_size - 1), "pushops-clerk")
 
-    def look(self, busy: Collection[str], sizes: Mapping[str, int], least: int) -> "Future[Look]":
+    def look(
+        self, busy: Collection[str], sizes: Mapping[str, int], least: int, without: Collection[UUID]
+    ) -> "Future[Look]":
         """Claim for every push service that is not busy, as many rows as ``sizes`` says or else ``least``."""
-        return self._threads.submit(self._look, busy, sizes, least)
+        return self._threads.submit(self._look, busy, sizes, least, without)
 
     def settle(self, service: str, attempts: Sequence[Attempt]) -> Batch:
         return Batch(attempts, self._threads.submit(self._settle, service, attempts))
@@ -76,22 +78,22 @@ class Clerk:
         """Waits for what was begun."""
         self._threads.shutdown()
 
-    def _look(self, busy: Collection[str], sizes: Mapping[str, int], least: int) -> Look:
+    def _look(self, busy: Collection[str], sizes: Mapping[str, int], least: int, without: Collection[UUID]) -> Look:
         found = Look()
         try:
             with self._rt.db.transaction(planner=PLAN_INDEX) as tx:
                 lanes = lanes_store.by_service(lanes_store.due(tx))
             found.services = lanes.keys()
             for name in lanes.keys() - busy:
-                found.brought.append(self._take(name, self._signable(lanes[name]), sizes.get(name, least)))
+                found.brought.append(self._take(name, self._signable(lanes[name]), sizes.get(name, least), without))
         except Exception as error:  # noqa: BLE001  (raised by the shift, which first takes in what was claimed)
             found.error = error
         return found
 
-    def _take(self, service: str, lanes: Sequence[Lane], limit: int) -> Brought:
+    def _take(self, service: str, lanes: Sequence[Lane], limit: int, without: Collection[UUID]) -> Brought:
         since = time.monotonic()
         lease = self._rt.settings.send_lease
-        taken = claiming.take(self._rt, service, lanes, token=self._token, lease=lease, limit=limit)
+        taken = claiming.take(self._rt, service, lanes, token=self._token, lease=lease, limit=limit, without=without)
         return Brought(service, lanes, taken, since)
 
     def _signable(self, lanes: Sequence[Lane]) -> list[Lane]:
@@ -99,7 +101,7 @@ class Clerk:
         missing = [lane for lane in lanes if lane.vapid_key_id not in self._keys]
         for lane in missing:
             if not lane.held:
-                holds.open_for_cause(self._rt, lane.lane_id, "unknown_vapid_key")
+                holds.open_for_cause(self._rt, lane.lane_id, holds.NO_KEY)
         return [lane for lane in lanes if lane not in missing]
 
     def _settle(self, service: str, attempts: Sequence[Attempt]) -> Settled:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
-from pushops.delivery import loading, settling
+from pushops.delivery import loading, settling, valves
 from pushops.delivery.answer import Answer
 from pushops.delivery.classify import Outcome, Table, table_of
 from pushops.delivery.clerk import Batch, Brought, Clerk, Look
@@ -29,8 +29,6 @@ from pushops.delivery.transport import Request, Transport, transport_rules
 from pushops.delivery.vapid import Tokens
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import Keychain, keychain
-from pushops.sweeps import store as sweeps_store
-from pushops.sweeps import valves
 from pushops.sweeps.sql import PLAN_INDEX
 from pushops.sweeps.valves import Reading
 
@@ -46,6 +44,7 @@ RENDERING: Final = 0.5  # of all push services together, before what is rendered
 
 CLAIM_LEAST: Final = 50
 CLAIM_MOST: Final = 500
+STORE_AWAY: Final = 3  # messages whose payload the object store does not give
 SETTLE_ROWS: Final = 500  # a batch costs five milliseconds of its own: about fifteen statements
 SETTLE_MOST: Final = 2_000  # answers that wait behind a batch, then the network waits too
 WORKER_LOST: Final = "worker_lost"
@@ -71,13 +70,6 @@ def open_tools(rt: Runtime) -> Tools:
     tokens = Tokens(chain.vapid, rt.settings.vapid_subject or "")
     table = table_of(rt.settings)
     return Tools(chain, tokens, table, Transport(transport_rules(rt.settings), chain.rules))
-
-
-def reading(rt: Runtime) -> Reading | None:
-    """The valve that closes sending, if one does."""
-    with rt.db.transaction() as tx:
-        control = sweeps_store.control(tx, NAME)
-    return valves.first_closed([valves.decide_stop_file(rt.settings.stop_file), valves.decide_pause(control)])
 
 
 @dataclass
@@ -118,12 +110,12 @@ class Shift:
         self._settled_since = False  # since the last look began: what is to be tried again at once is due
         self._services: dict[str, _Service] = {}
         self._service_of: dict[int, str] = {}  # by lane: a row keeps the label that its host had when it was saved
-        self._no_payloads = False
+        self._unreadable: set[UUID] = set()  # messages whose payload the object store does not give at the moment
         self._on_full: Callable[[], None] | None = on_full
 
     @property
     def more(self) -> bool:
-        return not self._no_payloads and any(service.more for service in self._services.values())
+        return not self._unreadable and any(service.more for service in self._services.values())
 
     def run(self) -> None:
         """Send until nothing is due or the time is over; what is out is waited for, what was not begun given back."""
@@ -204,7 +196,7 @@ class Shift:
     def _over(self) -> bool:
         now = time.monotonic()
         if self.closed is None and now - self._read_at > READING_GOOD_FOR:
-            self.closed, self._read_at = reading(self._rt), now
+            self.closed, self._read_at = valves.reading(self._rt, NAME), now
         return self.closed is not None or now >= self._until
 
     def _outstanding(self) -> bool:
@@ -237,7 +229,7 @@ class Shift:
         busy = {name for name, one in self._services.items() if not one.runs_low or one.out >= limit}
         sizes = {name: service.claim for name, service in self._services.items()}
         self._settled_since = False
-        self._looking = self._clerk.look(busy, sizes, CLAIM_LEAST)
+        self._looking = self._clerk.look(busy, sizes, CLAIM_LEAST, frozenset(self._unreadable))
         return self._looking
 
     def _last_look(self) -> bool:
@@ -293,17 +285,28 @@ class Shift:
         return bool(taken.rows) or (taken.more and not taken.limited)
 
     def _loaded(self, rows: Sequence[Claimed]) -> list[loading.Loaded]:
-        """The rows with their payloads; given back, and the shift ended, where the object store is away.
+        """The rows with their payloads. What takes too long to render is given back: the next claim is smaller by it.
 
-        What takes too long to render is given back: for the next claim, which is that much smaller.
+        Where the object store fails, a message's rows are given back and left alone for this shift, and others go on;
+        after a few such messages it is away, and the shift ends. Nobody is rung then: beat looks again.
         """
-        try:
-            return list(loading.load(self._rt, self._token, rows, RENDERING / len(self._services)))
-        except PayloadStoreError as error:
-            self._rt.events.emit("send.store_failed", error=str(error))
-            self._give_back_rows(rows)
-            self._until, self._no_payloads = 0.0, True  # and nobody is rung: beat looks again
-            return []
+        by_message: dict[UUID, list[Claimed]] = {}
+        for row in rows:
+            by_message.setdefault(row.message_id, []).append(row)
+        loaded: list[loading.Loaded] = []
+        until = time.monotonic() + RENDERING / len(self._services)
+        for message_id, its_rows in by_message.items():
+            try:
+                if message_id not in self._unreadable:
+                    loaded += list(loading.load(self._rt, self._token, its_rows, until - time.monotonic()))
+                    continue
+            except PayloadStoreError as error:
+                self._rt.events.emit("send.store_failed", error=str(error))
+                self._unreadable.add(message_id)
+            self._give_back_rows(its_rows)
+        if len(self._unreadable) >= STORE_AWAY:
+            self._until = 0.0
+        return loaded
 
     def _in_lane(self, rows: Sequence[Claimed], known: dict[int, Lane]) -> list[Claimed]:
         """Rows whose host and key are still those of their lane; who came back with another key changes lanes."""

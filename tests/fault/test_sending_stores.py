@@ -58,6 +58,27 @@ def test_an_object_store_that_is_away_keeps_the_rows_and_costs_no_attempt(
         assert out.service.accepted(endpoints) == [1] * PEOPLE
 
 
+def test_one_unreadable_payload_keeps_its_own_message_waiting_and_no_other(
+    opened: Opened, pg: Pg, recorded: Recorded, store: Path
+) -> None:
+    with opened() as out:
+        endpoints = out.register(pg, "fcm", PEOPLE)
+        stuck = out.send("stuck")
+        (sealed,) = [path for path in store.rglob("*") if path.is_file()]
+        sealed.rename(sealed.with_name("aside"))
+        sealed.symlink_to(sealed)  # there, and not to be opened
+        others = out.send("others")
+        out.pump_all()
+        assert ends(pg, others) == {"accepted": PEOPLE}
+        assert rows_of(pg, stuck, "state", "attempts") == {("due", 0): PEOPLE}
+        assert "send.store_failed" in [name for _, name, _ in recorded]
+        sealed.unlink()
+        sealed.with_name("aside").rename(sealed)
+        out.pump_all()
+        assert ends(pg, stuck) == {"accepted": PEOPLE}
+        assert out.service.accepted(endpoints) == [2] * PEOPLE
+
+
 def test_a_payload_that_is_missing_ends_its_message_and_no_other(opened: Opened, pg: Pg, store: Path) -> None:
     with opened() as out:
         out.register(pg, "fcm", PEOPLE)

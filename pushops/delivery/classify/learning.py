@@ -1,7 +1,7 @@
 """What an answer says beside its verdict."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pushops.delivery.answer import Answer
@@ -10,21 +10,17 @@ from pushops.delivery.classify.verdict import Lifecycle, Outcome, Verdict
 
 _TOO_LONG_BY: Final = re.compile(r"too long by (\d{1,6})", re.IGNORECASE)
 _SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_APNS_ID: Final = re.compile(r"[0-9a-f-]{1,64}", re.ASCII)
-_LOCATION_MAX: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
     """``granted_ttl``: seconds that the service keeps it, ``clamped`` if less than asked for. ``max_payload``: bytes
-    of plaintext that this device takes. ``location``: the message's own URL (RFC 8030, section 5), a secret.
+    of plaintext that this device takes.
     """
 
     granted_ttl: int | None = None
     clamped: bool = False
     max_payload: int | None = None
-    apns_id: str | None = None
-    location: str | None = field(default=None, repr=False)
 
 
 NOTHING: Final = Learnt()
@@ -40,8 +36,6 @@ def learn(answer: Answer, verdict: Verdict, payload_bytes: int, asked_ttl: int |
     return Learnt(
         granted_ttl=granted,
         clamped=granted is not None and asked_ttl is not None and granted < asked_ttl,
-        apns_id=_apns_id(header(answer.headers, "apns-id")),
-        location=_location(answer),
     )
 
 
@@ -54,12 +48,3 @@ def _max_payload(body: bytes, payload_bytes: int) -> int | None:
 
 def _seconds(text: str | None) -> int | None:
     return int(text) if text is not None and _SECONDS.fullmatch(text) else None
-
-
-def _apns_id(text: str | None) -> str | None:
-    return text if text is not None and _APNS_ID.fullmatch(text) else None
-
-
-def _location(answer: Answer) -> str | None:
-    found = next((value for name, value in answer.headers.items() if name.casefold() == "location"), None)
-    return found if found is not None and len(found) <= _LOCATION_MAX else None

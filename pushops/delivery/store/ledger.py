@@ -1,6 +1,6 @@
 """The ledger as senders see it: rows are claimed, released, settled, and taken back from who died."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, LiteralString
@@ -41,6 +41,7 @@ WITH picked AS MATERIALIZED (
         AND next_attempt_at <= %(horizon)s::timestamptz AND message_id >= """
     + OLDEST
     + """
+        AND message_id <> ALL (%(without)s::uuid[])
       ORDER BY next_attempt_at, endpoint_hash LIMIT %(limit)s::integer FOR UPDATE SKIP LOCKED) AS d
    LIMIT %(limit)s::integer),
 judged AS MATERIALIZED (
@@ -263,11 +264,21 @@ class Reaped:
 
 
 def claim(
-    tx: Tx, lanes: Sequence[int], *, token: UUID, lease: timedelta, limit: int, horizon: datetime
+    tx: Tx,
+    lanes: Sequence[int],
+    *,
+    token: UUID,
+    lease: timedelta,
+    limit: int,
+    horizon: datetime,
+    without: Collection[UUID] = (),
 ) -> list[Claimed]:
-    """Take up to ``limit`` rows that are due by ``horizon``; what may not be sent any more is ended on the way."""
+    """Take up to ``limit`` rows that are due by ``horizon``; what may not be sent any more is ended on the way.
+
+    Rows of the messages ``without`` are left alone.
+    """
     values = {"lanes": list(lanes), "token": token, "lease": lease, "limit": limit, "horizon": horizon}
-    return tx.rows(CLAIM, values, Claimed)
+    return tx.rows(CLAIM, values | {"without": list(without)}, Claimed)
 
 
 def any_due(tx: Tx, lanes: Sequence[int], horizon: datetime) -> bool:

@@ -258,7 +258,6 @@ CREATE TABLE {schema}.push_dispatch (
   ended_at          timestamptz,
   granted_ttl       integer,
   snippet           text,
-  receipt           bytea,
   PRIMARY KEY (message_id, endpoint_hash),
   CONSTRAINT push_dispatch_state CHECK (state IN ('due', 'claimed', 'paused', 'ended')),
   CONSTRAINT push_dispatch_claim CHECK ((state = 'claimed') = (claim_token IS NOT NULL)),
