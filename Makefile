@@ -54,7 +54,7 @@ migrations: setup ## squawk on the SQL of every migration
 
 check: lint types contracts migrations test ## everything that must pass before a commit lands
 
-ci: check test-long test-bench test-system ## what CI runs (root, for Debian packages)
+ci: check test-system ## what CI runs (root, for Debian packages)
 
 bench-purge: setup ## measure the purge against what one would write oneself (ROWS=1000000 ROUNDS=5)
 	@$(BIN)/python -m bench.purge --rows $(ROWS) --rounds $(ROUNDS)

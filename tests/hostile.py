@@ -16,6 +16,7 @@ from kombu.messaging import Producer
 
 from pushops import tasks
 from pushops.db import Tx
+from pushops.db.transaction import render
 from pushops.retention.policies import PURGE_TOMBSTONES, SWEEPS
 from pushops.runtime import Runtime, runtime
 from pushops.settings import Settings
@@ -35,8 +36,8 @@ def die() -> None:
 
 
 def _claim(tx: Tx, batch: Batch) -> Sequence[Any]:
-    query = f"SELECT id, coalesce(user_id, '') FROM {tx.schema}.push_subscription WHERE {batch.clause}"
-    return tx.conn.execute(query, batch.params).fetchall()
+    query = "SELECT id, coalesce(user_id, '') FROM {schema}.push_subscription WHERE " + batch.clause
+    return tx.conn.execute(render(query, tx.schema), batch.params).fetchall()
 
 
 def _act(_rt: Runtime, page: Page) -> list[UUID]:

@@ -84,7 +84,10 @@ ALONE: Final = {"http1": True}
         "ending its stream": ({"fault": "rst_stream"}, "exhausted"),
         "resetting": ({"fault": "reset"} | ALONE, "exhausted"),
         "closing half-way": ({"fault": "close", "at": "body"} | ALONE, "exhausted"),
-        "cutting answers short": ({"fault": "truncate"}, "accepted"),
+        "cutting answers short": (
+            {"fault": "truncate", "http1": True},
+            "accepted",
+        ),  # on HTTP/2 all on the connection end
     }.values(),
     ids=str,
 )
