@@ -97,9 +97,7 @@ EDGES: Final[Mapping[tuple[State, Event], Edge]] = {
     (_P, Event.AGED_OUT): Edge((_E,), "never proven within the window from its registration"),
     (_E, Event.UNDONE): _BEFORE,
     (_R, Event.UNDONE): _BEFORE,
-    (_R, Event.TURNED_BACK): Edge(
-        LIVE, "the guard opened on the answers of this hour: back to before them"
-    ),
+    (_R, Event.TURNED_BACK): Edge(LIVE, "the guard opened on the answers of this hour: back to before them"),
 }
 
 # What the row and its consent period say of an end. "user_limit" is our own rule, the others speak for themselves.
