@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -132,14 +133,17 @@ class Shift:
             self._finish()
 
     def _finish(self) -> None:
-        """Answers first: what is not settled is ambiguous, what is not given back is only late."""
-        try:
-            self._settle(least=1, wait=True)
-        finally:
-            try:
-                self._give_back_all()
-            finally:
-                self._clerk.close()
+        """Answers first: what is not settled is ambiguous, what is not given back is only late.
+
+        From the last line up, and each whatever becomes of the others: one push service's answers are not another's.
+        """
+        with ExitStack() as last:
+            last.callback(self._clerk.close)
+            last.callback(self._give_back_all)
+            for service in self._services.values():
+                last.callback(self._await, service)
+            for name, service in self._services.items():
+                last.callback(self._hand_over, name, service, least=1, wait=True)
 
     def _give_back_all(self) -> None:
         """What waits, and what is being claimed. It is still due."""
@@ -339,23 +343,31 @@ class Shift:
 
     def _settle(self, *, least: int, wait: bool = False) -> None:
         """Have settled what has waited long enough, or is enough for a transaction of its own; ``wait``: all of it."""
-        now = time.monotonic()
         for name, service in self._services.items():
-            trouble = service.failures >= FAILURES
-            if service.batch and (wait or trouble or service.batch.done() or len(service.answers) >= SETTLE_MOST):
-                self._settled(service, service.batch)
-            ripe = len(service.answers) >= least or now - service.answered_at > SETTLE_AFTER
-            if service.batch is None and service.answers and (ripe or trouble):
-                service.batch = self._clerk.settle(name, service.answers)
-                service.answers, service.failures = [], 0
-                if trouble:  # nothing more is sent before it is known whether it is one
-                    self._settled(service, service.batch)
+            self._hand_over(name, service, least=least, wait=wait)
         for service in self._services.values() if wait else ():
-            if service.batch is not None:
-                self._settled(service, service.batch)
+            self._await(service)
+
+    def _hand_over(self, name: str, service: _Service, *, least: int, wait: bool) -> None:
+        """One push service's answers to the clerk, if there are enough of them and its last batch is settled."""
+        trouble = service.failures >= FAILURES
+        if service.batch and (wait or trouble or service.batch.done() or len(service.answers) >= SETTLE_MOST):
+            self._await(service)
+        ripe = len(service.answers) >= least or time.monotonic() - service.answered_at > SETTLE_AFTER
+        if service.batch is None and service.answers and (ripe or trouble):
+            service.batch = self._clerk.settle(name, service.answers)
+            service.answers, service.failures = [], 0
+            if trouble:  # nothing more is sent before it is known whether it is one
+                self._await(service)
+
+    def _await(self, service: _Service) -> None:
+        """The end of what is being settled."""
+        batch, service.batch = service.batch, None
+        if batch is not None:
+            self._settled(service, batch)
 
     def _settled(self, service: _Service, batch: "Batch") -> None:
-        service.batch, self._settled_since = None, True
+        self._settled_since = True
         self._learn(service, batch.result())
         if any(attempt.probe for attempt in batch.attempts):
             self._looked_at = 0.0  # what waited for the probe may be due now
