@@ -70,7 +70,9 @@ def settle(
     """One batch, in the order of completion: health first, then evidence; turned back where the guard opened on it."""
     with rt.db.transaction() as tx:
         began = started or tx.now
-    seen = [Observation(lane, KINDS[what], answered=True, code=what, subject=row.int % 2**56) for row, what in answers]
+    seen = [
+        Observation(lane, KINDS[what], answered=True, code=what, endpoint_hash=row.bytes[::-1]) for row, what in answers
+    ]
     with rt.db.transaction(planner=PLAN_INDEX) as tx:
         observed = observing.observe(tx, rt.settings, service, seen)
         found = [Evidence(row, 1, finding, began, lane_id=lane, **evidence) for row, finding in answers]

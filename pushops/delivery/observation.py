@@ -26,17 +26,18 @@ OUR_FAULT: Final = frozenset({Kind.DENIED, Kind.MISMATCH})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One attempt, in the order of completion. ``answered``: it had a status; ``subject``: whose, 0 if unknown.
-
-    ``endpoint_hash`` is empty where nobody knows whose it is.
-    """
+    """One attempt, in the order of completion. ``answered``: it had a status; ``endpoint_hash``: whose, or empty."""
 
     lane_id: int
     kind: Kind
     answered: bool
     code: str
-    subject: int = 0
     endpoint_hash: bytes = b""
+
+    @property
+    def subject(self) -> int:
+        """Whose, in as few bits as tell some of a lane's apart; 0 if unknown."""
+        return int.from_bytes(self.endpoint_hash[:7])
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Settled:
     ``did``: what the evidence did to how many subscriptions.
     """
 
-    outcomes: Mapping[str, int]
+    outcomes: Mapping[Outcome, int]
     lost: int
     to_resign: frozenset[tuple[str, str]]
     waits: bool
@@ -93,9 +93,7 @@ def _settle(tx: Tx, rt: Runtime, service: str, token: UUID, attempts: Sequence[A
     did = Counter(apply_batch(tx, rt.settings, service, [_evidence(a) for a in rest], observed.guard_id))
     did[EvidenceOutcome.BLOCKED] += len(blocked)
     _after(tx, rt, service, attempts, observed)
-    counted: dict[str, int] = {}
-    for attempt in attempts:
-        counted[attempt.verdict.outcome] = counted.get(attempt.verdict.outcome, 0) + 1
+    counted = Counter(attempt.verdict.outcome for attempt in attempts)
     refused = [a.row for a in attempts if a.verdict.retry is Retry.RESIGN]
     to_resign = frozenset((f"https://{host_of(row.endpoint)}", row.vapid_key_id or "") for row in refused)
     lost = len(attempts) - len(kept)
@@ -233,7 +231,6 @@ def _observation(attempt: Attempt) -> Observation:
         _kind(attempt),
         answered=attempt.answer.status is not None,
         code=attempt.verdict.code,
-        subject=int.from_bytes(attempt.row.endpoint_hash[:7]),
         endpoint_hash=attempt.row.endpoint_hash,
     )
 
