@@ -1,19 +1,13 @@
 """The benchmark runs, at a size that says nothing about speed; tests/system runs all of it."""
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from bench import tenfold
 from bench.beside import Beside, Pair
-from tests import servers
+from tests.benching import run_bench
 
 ROOT: Final = Path(__file__).parents[2]
 ASKED_FOR: Final = {
@@ -33,29 +27,9 @@ SMALL: Final = ("--rows", "5000", "--rounds", "1", "--window", "0", "--synchrono
 CONTENDERS: Final = {"single_delete", "cte_loop", "in_loop", "ids_in_messages", "pipeline"}
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A temporary folder that the servers' user can enter, which pytest's own are not."""
-    made = servers.new_folder("pushops-bench-test")
-    made.mkdir(mode=0o755)
-    yield made
-    shutil.rmtree(made)
-
-
-def run(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
-    """The last line of a benchmark's output; it must have left nothing in ``folder``."""
-    command = [sys.executable, "-m", module, *arguments]
-    environment = os.environ | {"TMPDIR": str(folder)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert list(folder.iterdir()) == []
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 @pytest.mark.timeout(300)
 def test_the_benchmark_ends_with_every_figure_on_its_last_line_and_leaves_nothing_behind(folder: Path) -> None:
-    found = run(folder, "bench.purge", *SMALL)
+    found = run_bench(folder, "bench.purge", *SMALL)
     assert found.keys() >= ASKED_FOR
     assert {name for name in ASKED_FOR if found[name] is None} == {"live_p99_vs_idle"}  # there is no live window
     for rates in found["rows_per_s"].values():
@@ -67,7 +41,7 @@ def test_the_benchmark_ends_with_every_figure_on_its_last_line_and_leaves_nothin
 
 @pytest.mark.timeout(300)
 def test_tenfold_tables_are_measured_with_their_dispatchers(folder: Path) -> None:
-    found = run(folder, "bench.tenfold", "--rows", "2000", "--rounds", "1")
+    found = run_bench(folder, "bench.tenfold", "--rows", "2000", "--rounds", "1")
     assert found["rows"] == [2_000, 20_000]
     assert all(rate > 0 for rate in found["rows_per_s"])
     for small, large in found["dispatcher"].values():

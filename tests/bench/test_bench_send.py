@@ -1,11 +1,7 @@
 """The benchmark of sending runs, at a size that says nothing about speed."""
 
-import json
 import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,30 +10,14 @@ import pytest
 from bench.sending import figures
 from bench.sending.contender import ASYNC, ENCRYPTION, NODE, RUNS, WEBPUSH, WHOLE
 from bench.sending.job import Done
-from tests import servers
+from tests.benching import run_bench
 
 ROOT: Final = Path(__file__).parents[2]
 ASKED_FOR: Final = {"per_s", "whole_vs_webpush", "whole_vs_best_peer", "whole_vs_limit", "rss_mb"}
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A temporary folder that the servers' user can enter, which pytest's own are not."""
-    made = servers.new_folder("pushops-bench-test")
-    made.mkdir(mode=0o755)
-    yield made
-    shutil.rmtree(made)
-
-
 def run(folder: Path, **environment: str) -> dict[str, Any]:
-    """The last line of the benchmark's output; it must have left nothing in ``folder``."""
-    command = [sys.executable, "-m", "bench.send", "--sends", "200", "--rounds", "1", "--memory", "0"]
-    told = os.environ | {"TMPDIR": str(folder)} | environment
-    done = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert list(folder.iterdir()) == []
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return run_bench(folder, "bench.send", "--sends", "200", "--rounds", "1", "--memory", "0", **environment)
 
 
 @pytest.mark.timeout(300)

@@ -2,7 +2,6 @@
 
 import socket
 import time
-from collections.abc import Iterator
 
 import pycurl
 import pytest
@@ -14,18 +13,9 @@ from tests.pushing import Sender, push, push_service, request
 VENDORS = ("fcm", "mozilla", "apple", "wns")
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[PushService]:
-    with push_service() as service:
-        yield service
-
-
 @pytest.fixture
-def service(running: PushService) -> PushService:
-    running.outage(None)
-    running.clear()
-    running.reset_counts()
-    return running
+def service(pushed_to: PushService) -> PushService:
+    return pushed_to
 
 
 @pytest.fixture(scope="module")

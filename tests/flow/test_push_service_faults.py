@@ -16,7 +16,7 @@ from hyperframe.frame import Frame, GoAwayFrame, HeadersFrame
 
 from pushops.sandbox.push import PushService
 from pushops.sandbox.push.answers import named, names
-from tests.pushing import Got, Sender, push, push_service
+from tests.pushing import Got, Sender, push
 
 BOTH = pytest.mark.parametrize("http1", [False, True])
 HTTP2_STREAM = 92  # CURLE_HTTP2_STREAM, which pycurl has no name for
@@ -33,18 +33,9 @@ ENDED = {
 LOST = ENDED | {pycurl.E_SEND_FAIL_REWIND, pycurl.E_COULDNT_CONNECT}
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[PushService]:
-    with push_service() as service:
-        yield service
-
-
 @pytest.fixture
-def service(running: PushService) -> PushService:
-    running.outage(None)
-    running.clear()
-    running.reset_counts()
-    return running
+def service(pushed_to: PushService) -> PushService:
+    return pushed_to
 
 
 @pytest.fixture(scope="module")

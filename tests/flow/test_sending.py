@@ -13,21 +13,11 @@ from pushops.sandbox.push import PushService
 from pushops.settings import Settings
 from pushops.sweeps import service as service_of_sweeps
 from tests.outgoing import Outgoing, Pg, Recorded, ends, hurry, outgoing
-from tests.pushing import push_service
-
-
-@pytest.fixture(scope="module")
-def started() -> Iterator[PushService]:
-    with push_service() as service:
-        yield service
 
 
 @pytest.fixture
-def service(started: PushService) -> PushService:
-    started.clear()
-    started.outage(None)
-    started.reset_counts()
-    return started
+def service(pushed_to: PushService) -> PushService:
+    return pushed_to
 
 
 @pytest.fixture
