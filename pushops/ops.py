@@ -232,7 +232,8 @@ class Ops:
         message's id (``{"pushops": {"id": ...}}``, unless ``stamp=False``), bytes and text as they are. ``ttl`` is in
         seconds, from the first dispatch on. The same ``idempotency_key`` with the same request returns the first
         message, with another it raises ConflictError. Raises MessageRefused with every fault, before anything is
-        written. Workers are rung at once; with ``conn`` beat finds the message after the caller's commit.
+        written. Workers are rung at once; with ``conn`` beat finds the message after the caller's commit, and the
+        payload goes into its store, over the network where that is remote, while the caller's transaction is open.
         """
         sent = delivery.send(
             self.runtime,
