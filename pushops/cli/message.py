@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -31,6 +32,7 @@ from pushops.runtime import Runtime
 app = typer.Typer(no_args_is_help=True)
 
 STDIN: Final = "-"
+PAGE: Final = 1_000
 CANCELLABLE: Final = (MessageState.WAITING, MessageState.FANNING_OUT, MessageState.SENDING)
 MessageId = Annotated[
     str, typer.Argument(metavar="MESSAGE", help="The id of a message or its beginning, see pushops message list.")
@@ -225,12 +227,17 @@ def _named(rt: Runtime, prefix: str) -> UUID:
 
 def _waiting(rt: Runtime, message_id: UUID | None, campaign: str | None) -> Counter[UUID]:
     """The open messages that are meant, with how many of their recipients have no end yet."""
-    if message_id is not None:
-        named = [message_id]
-    else:
-        named = [row.message_id for row in service.messages(rt, campaign=campaign, limit=1_000)]
+    named = [message_id] if message_id is not None else _open_of(rt, campaign)
     found = [service.message(rt, each) for each in named]
     return Counter({each.message.message_id: _unended(each) for each in found if each.message.state in CANCELLABLE})
+
+
+def _open_of(rt: Runtime, campaign: str | None) -> Iterator[UUID]:
+    """All of a campaign that a cancel would take, however many there are."""
+    before: UUID | None = None
+    while page := service.messages(rt, campaign=campaign, before=before, limit=PAGE):
+        yield from (row.message_id for row in page if row.state in CANCELLABLE)
+        before = page[-1].message_id
 
 
 def _unended(found: Progress) -> int:

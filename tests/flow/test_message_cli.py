@@ -125,6 +125,14 @@ def test_results_are_a_line_for_each_recipient_without_any_endpoint(runtime: Run
     assert len(results(runtime.settings, message_id, "--limit", "2").out.splitlines()) == 2
 
 
+def test_a_campaign_of_any_length_is_counted_whole_before_it_is_cancelled(runtime: Runtime, pg: Pg) -> None:
+    pg.execute("INSERT INTO push_message (campaign_id, ttl) SELECT 'long', 60 FROM generate_series(1, 1001)")
+    newest = "SELECT message_id FROM push_message ORDER BY message_id DESC LIMIT 1"
+    pg.execute(f"UPDATE push_message SET state = 'closed' WHERE message_id = ({newest})")
+    counted = call("message", "cancel", "--campaign", "long", "--json", settings=runtime.settings)
+    assert counted.json == {"messages": 1000, "waiting": 0, "cancelled": None}
+
+
 def test_cancelling_counts_first(runtime: Runtime, pg: Pg) -> None:
     make_live(pg, 4)
     message_id = sent(runtime, campaign="spring")
