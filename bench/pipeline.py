@@ -15,6 +15,8 @@ from pushops.sweeps.dispatch import Bell, Order
 
 LIMIT: Final = 600  # seconds until a run that does not end is an error
 ORDER: Final = Order("bench", force=True)  # most of the table is meant: said openly, as an operator would
+# Of workers and dispatcher alike: whoever cuts the pages decides how large they are.
+UNPACED: Final[dict[str, int]] = {"sweep_pause_ms": 0, "sweep_budget_ms": 3_600_000}
 
 _CLOSED: Final = "SELECT state FROM pushops.sweep_run WHERE run_id = %s AND closed_at IS NOT NULL"
 _RECEIPTS: Final = "SELECT count(*), coalesce(sum(rows), 0) FROM public.bench_receipt"
@@ -36,7 +38,7 @@ def purge(house: House, worker: Worker) -> tuple[float, dict[str, Any]]:
     """(e) pushops: one dispatch, two warm worker processes; ends when the closing of the run is committed."""
     warm(worker)
     mark = worker.mark()
-    with runtime(load_settings()) as rt:
+    with runtime(load_settings(**UNPACED)) as rt:
         ring = bell(rt)
         with rt.db.transaction():
             pass

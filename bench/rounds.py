@@ -68,8 +68,7 @@ class Result:
 def play(house: House, rounds: int, *, asynchronous: bool) -> list[Result]:
     """All rounds. The workers are started once and warmed for each run; nothing of that is on the clock."""
     entries = [entry for entry in ENTRIES if entry.synchronous or asynchronous]
-    endless = {"sweep_pause_ms": 0, "sweep_budget_ms": 3_600_000}
-    with working(house, "pushops.tasks", **endless) as purger, working(house, "bench.ids") as deleter:
+    with working(house, "pushops.tasks", **pipeline.UNPACED) as purger, working(house, "bench.ids") as deleter:
         runs = _runs(purger, deleter)
         return [
             _start(house, number, layout, entry, runs[entry.name])

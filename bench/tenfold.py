@@ -85,7 +85,7 @@ def _memory(servers: House, rows: int, walk: str) -> dict[str, Any]:
 def _rates(servers: House, sizes: Sequence[int], rounds: int) -> list[list[float]]:
     """Rows a second through the whole pipeline; the table that comes first is another one each round."""
     found: list[list[float]] = []
-    with working(servers, "pushops.tasks", sweep_pause_ms=0, sweep_budget_ms=3_600_000) as worker:
+    with working(servers, "pushops.tasks", **pipeline.UNPACED) as worker:
         for number in range(rounds):
             order = sizes if number % 2 else sizes[::-1]
             by_size = {rows: _rate(servers, rows, worker) for rows in order}

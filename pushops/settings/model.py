@@ -161,6 +161,8 @@ class Settings(BaseSettings):
     receipt_retention: Annotated[timedelta, Duration("7d", "365d")] = timedelta(days=30)
     ledger_retention: Annotated[timedelta, Duration("36d", "3650d")] = timedelta(days=90)
     audit_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
+    dead_letter_retention: Annotated[timedelta, Duration("31d", "3650d")] = timedelta(days=90)
+    payload_grace: Annotated[timedelta, Duration("1h", "30d")] = timedelta(hours=24)
 
     # Messages
     default_ttl: Annotated[timedelta, Duration("1s", "28d")] = timedelta(days=1)
@@ -174,6 +176,15 @@ class Settings(BaseSettings):
     in_flight_total: Annotated[int, integer(1, 50_000)] = 500
     senders: Annotated[int, integer(1, 1_000)] = 16
     send_lease: Annotated[timedelta, Duration("30s", "1h")] = timedelta(seconds=60)
+
+    # Dead letters: where they wait while the database refuses them, and how they are sent again
+    spool: OptionalFile = None
+    dead_letter_timeout: Annotated[timedelta, Duration("100ms", "30s")] = timedelta(seconds=2)
+    replay_share: Annotated[float, share(0.001, 1)] = 0.1
+    replay_ramp: Annotated[timedelta, Duration("1s", "1h")] = timedelta(minutes=1)
+    replay_attempts: Annotated[int, integer(1, 20)] = 5
+    replay_lease: Annotated[timedelta, Duration("30s", "1h")] = timedelta(seconds=300)
+    replay_parallel: Annotated[int, integer(1, 64)] = 8
 
     # The way to the push services
     connect_timeout: Annotated[timedelta, Duration("100ms", "30s")] = timedelta(seconds=3.05)
