@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 from pushops.deadletters.letter import ErrorClass
 from pushops.errors import RefusedError
@@ -15,7 +15,7 @@ _UNSTORABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _NAMES: Final = {"class": "error_class"}  # a word that Python keeps for itself
 
 # Every condition that is named must hold. text is looked for in code and snippet, whatever its case.
-CLAUSE: Final[LiteralString] = """
+CLAUSE: Final = """
      (%(f_class)s::text IS NULL OR error_class = %(f_class)s::text)
  AND (%(f_code)s::text IS NULL OR error_code = %(f_code)s::text)
  AND (%(f_host)s::text IS NULL OR endpoint_host = %(f_host)s::text)

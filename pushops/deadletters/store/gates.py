@@ -9,7 +9,7 @@ from pushops.deadletters.filters import CLAUSE, Filter
 from pushops.deadletters.letter import FRESH_SECONDS
 
 # Which letters a replay is about. Poison is left out unless it is asked for by name.
-POISON_TOO: Final[LiteralString] = "(error_class <> 'poison' OR %(f_class)s::text IS NOT DISTINCT FROM 'poison')"
+POISON_TOO: Final = "(error_class <> 'poison' OR %(f_class)s::text IS NOT DISTINCT FROM 'poison')"
 
 # What the gates look at, of letters named d: the message, the subscription, the ledger, the way there. A lane is a host
 # under a key, and a letter's host is its endpoint's, which never changes.
