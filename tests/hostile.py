@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID
 
 from celery import signals
 from kombu.messaging import Producer
@@ -21,7 +20,7 @@ from pushops.retention.policies import PURGE_TOMBSTONES, SWEEPS
 from pushops.runtime import Runtime, runtime
 from pushops.settings import Settings
 from pushops.sweeps.dispatch import Order, dispatch
-from pushops.sweeps.sweep import Acting, Batch, Page
+from pushops.sweeps.sweep import Acted, Acting, Batch, Page
 
 # A dead child is noticed at once; Celery's own patience of ten seconds is for slow results that a worker left.
 CONFIG: Final = 'imports = ["tests.hostile"]\nworker_lost_wait = 0.1\n'
@@ -40,18 +39,23 @@ def _claim(tx: Tx, batch: Batch) -> Sequence[Any]:
     return tx.conn.execute(render(query, tx.schema), batch.params).fetchall()
 
 
-def _act(_rt: Runtime, page: Page) -> list[UUID]:
+def _act(_rt: Runtime, page: Page) -> Acted:
     if any(user == KILLER for _, user in page.rows):
         die()
-    return [row_id for row_id, _ in page.rows]
+    return Acted(len(page.rows), result=[row_id for row_id, _ in page.rows])
 
 
-def _settle(tx: Tx, _batch: Batch, ids: list[UUID]) -> int:
-    return tx.run("DELETE FROM {schema}.push_subscription WHERE id = ANY (%(ids)s::uuid[])", {"ids": ids})
+def _settle(tx: Tx, _batch: Batch, acted: Acted) -> int:
+    return tx.run("DELETE FROM {schema}.push_subscription WHERE id = ANY (%(ids)s::uuid[])", {"ids": acted.result})
 
 
 PURGE_BY_ACTING: Final = replace(
-    PURGE_TOMBSTONES, name="purge-by-acting", effect=None, blocks=False, acting=Acting(_claim, _act, _settle)
+    PURGE_TOMBSTONES,
+    name="purge-by-acting",
+    effect=None,
+    blocks=False,
+    acting=Acting(_claim, _act, _settle),
+    lease=lambda settings: settings.sweep_lease,
 )
 SWEEPS[PURGE_BY_ACTING.name] = PURGE_BY_ACTING
 

@@ -108,8 +108,7 @@ def opened(settings: Settings, recorded: list[Any] | None = None, **changes: Any
 
 def open_run(rt: Runtime, sweep: Sweep, order: Order | None = None) -> RunRow:
     """Open the sweep's run and write no page of it."""
-    order = order or Order(started_by="test")
-    run, _ = runs.open_or_join(rt, sweep, started_by=order.started_by, force=order.force, row_limit=order.row_limit)
+    run, _ = runs.open_or_join(rt, sweep, order or Order(started_by="test"))
     return run
 
 

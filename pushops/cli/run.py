@@ -128,8 +128,14 @@ def summary(run: RunRow, done: Progress) -> str:
     locked = f", {done.rows_locked:,} locked by others" if done.rows_locked else ""
     return (
         f"run {short(run.run_id)} of {run.sweep}: {state_of(run)}; {done.rows_done:,} rows in {done.done:,} batches"
-        f"{locked}"
+        f"{locked}{': ' + counted(run) if run.outcomes else ''}"
     )
+
+
+def counted(run: RunRow) -> str:
+    """What came of its rows, most first."""
+    most = sorted(run.outcomes.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{count:,} {name}" for name, count in most)
 
 
 def state_of(run: RunRow) -> str:
@@ -152,6 +158,8 @@ def described(run: RunRow, done: Progress) -> dict[str, object]:
         "run": str(run.run_id),
         "sweep": run.sweep,
         "state": state_of(run),
+        "filter": run.filter or None,
+        "options": [f"{name}: {value}" for name, value in run.options.items()],
         "started by": run.started_by + (", forced" if run.force else ""),
         "opened": run.opened_at,
         "closed": run.closed_at,
@@ -163,5 +171,7 @@ def described(run: RunRow, done: Progress) -> dict[str, object]:
         "rows done": done.rows_done,
         "rows locked": done.rows_locked,
         "batches": f"{done.done:,} done, {left}" if run.closed_at is None else f"{done.done:,} done",
+        "outcomes": counted(run) or None,
+        "failures in a row": run.failures_in_row or None,
         "quarantined": done.quarantined,
     }

@@ -70,7 +70,8 @@ def list_(json_: Json = False) -> None:
 def preview_(name: SweepName, force: Force = False, limit: Limit = None, json_: Json = False) -> None:
     """What a run would do: rows, cut-offs, batches, valves, time. Nothing is changed."""
     with opened() as rt:
-        _show(preview(rt, sweep_named(name), force=force, row_limit=limit), json_=json_)
+        order = Order(started_by=actor(), force=force, row_limit=limit)
+        _show(preview(rt, sweep_named(name), order), json_=json_)
 
 
 @app.command("run", epilog=DOCUMENTED)
@@ -90,7 +91,7 @@ def run_(
     found, order = sweep_named(name), Order(started_by=actor(), force=force, row_limit=limit)
     with opened() as rt:
         if dry_run:
-            _show(preview(rt, found, force=force, row_limit=limit), json_=json_)
+            _show(preview(rt, found, order), json_=json_)
         elif inline:
             _inline(rt, found, order, json_=json_)
         else:
@@ -141,7 +142,7 @@ def _dispatch(rt: Runtime, sweep: Sweep, order: Order, *, wait: bool, timeout: t
     if rt.settings.broker_url is None:
         raise SettingsError(NO_BROKER)
     found = dispatch(rt, sweep, _bell(rt), order)
-    run = found.run or _open_run(rt, sweep)
+    run = found.run or _open_run(rt, sweep, order)
     if found.outcome is Outcome.NO_BROKER:
         raise BrokerError(f"{found.why}; the batches are due, and beat rings for them again")
     _say_ignored(run, order)
@@ -165,10 +166,10 @@ def _bell(rt: Runtime) -> Bell:
     return found
 
 
-def _open_run(rt: Runtime, sweep: Sweep) -> RunRow:
+def _open_run(rt: Runtime, sweep: Sweep, order: Order) -> RunRow:
     """The latest run, where another dispatcher held it in the moment that we looked."""
     with rt.db.transaction() as tx:
-        return store.open_run_of(tx, sweep.name) or store.recent_runs(tx, sweep.name, 1)[0]
+        return store.open_run_of(tx, sweep.name, order.filter) or store.recent_runs(tx, sweep.name, 1)[0]
 
 
 def _say_ignored(run: RunRow, order: Order) -> None:
@@ -193,22 +194,31 @@ def _report(rt: Runtime, found: Dispatched, run: RunRow, *, json_: bool) -> None
 
 def _about(rt: Runtime, sweep: Sweep) -> dict[str, Any]:
     with rt.db.transaction() as tx:
-        control, run = store.control(tx, sweep.name), store.open_run_of(tx, sweep.name)
+        control = store.control(tx, sweep.name)
+        found = [run for run in store.open_runs(tx) if run.sweep == sweep.name]
         apart = history.held_count(tx, sweep.name)
     paused = control is not None and control.paused_at is not None
-    state = f"paused: {control.paused_why}" if control and paused else state_of(run) if run else "idle"
+    state = f"paused: {control.paused_why}" if control and paused else _state_of_runs(found)
     return {
         "name": sweep.name,
         "meaning": sweep.meaning,
         "windows": runs.windows_of(rt.settings, sweep),
         "state": state + (f", {apart} set apart" if apart else ""),
         "paused": paused,
-        "open_run": run.run_id if run else None,
+        "open_run": found[0].run_id if found else None,
+        "open_runs": [run.run_id for run in found],
         "quarantined": apart,
-        "batch_rows": runs.page_rows(rt.settings, control),
+        "batch_rows": runs.size_of(rt.settings, sweep, control, {}),
         "last_look": control.dispatched_at if control else None,
         "last_done": control.succeeded_at if control else None,
     }
+
+
+def _state_of_runs(found: list[RunRow]) -> str:
+    """One open run's own words; of several, which filters have one, only how many."""
+    if len(found) > 1:
+        return f"{len(found)} runs open"
+    return state_of(found[0]) if found else "idle"
 
 
 def _about_other(rt: Runtime, name: str) -> dict[str, Any]:
@@ -216,7 +226,14 @@ def _about_other(rt: Runtime, name: str) -> dict[str, Any]:
     with rt.db.transaction() as tx:
         control = store.control(tx, name)
     paused = control is not None and control.paused_at is not None
-    nothing = {"open_run": None, "quarantined": 0, "batch_rows": None, "last_look": None, "last_done": None}
+    nothing = {
+        "open_run": None,
+        "open_runs": [],
+        "quarantined": 0,
+        "batch_rows": None,
+        "last_look": None,
+        "last_done": None,
+    }
     state = f"paused: {control.paused_why}" if control and paused else "not paused"
     return {"name": name, "meaning": BESIDE[name], "windows": {}, "state": state, "paused": paused} | nothing
 

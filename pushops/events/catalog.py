@@ -47,7 +47,7 @@ CATALOG: Final[dict[str, EventKind]] = {
         "page", "hold service host key code lifted", "our key or configuration is refused: its messages wait"
     ),
     "hold.released": _kind("info", "hold service host key code members actor why", "a lane is sent to again"),
-    "sweep.opened": _kind("info", "sweep run walk eligible cutoff windows started_by", "a run was opened"),
+    "sweep.opened": _kind("info", "sweep run walk eligible cutoff windows started_by filter", "a run was opened"),
     "sweep.dispatched": _kind("info", "sweep run outcome why batches rows" + _SPAN, "a dispatcher looked at a run"),
     "sweep.batch": _kind(
         "info", "sweep run batch outcome rows locked expected attempt worker" + _SPAN, "a batch was tried"
@@ -56,7 +56,7 @@ CATALOG: Final[dict[str, EventKind]] = {
     "sweep.quarantined": _kind("error", "sweep run batch identity error", "a key or a page was set apart"),
     "sweep.held": _kind("warning", "sweep run valve reading reason", "a valve does not say OPEN"),
     "sweep.resumed": _kind("info", "sweep run valve", "the valves say OPEN again"),
-    "sweep.closed": _kind("info", "sweep run state why rows batches quarantined", "a run ended"),
+    "sweep.closed": _kind("info", "sweep run state why rows batches quarantined filter outcomes", "a run ended"),
     "sweep.control": _kind(
         "warning", "sweep run verb actor why", "an operator paused, resumed, cancelled, released, ..."
     ),

@@ -1,14 +1,8 @@
 """One batch: claimed, its predicate checked again, effect and receipt together or nothing at all."""
 
-import os
-import socket
-from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 from uuid import UUID, uuid4
-
-from psycopg import Connection
 
 from pushops.db import Tx
 from pushops.errors import (
@@ -19,71 +13,17 @@ from pushops.errors import (
     StatementTimeoutError,
     TransientDatabaseError,
 )
-from pushops.runtime import Runtime
 from pushops.sweeps import plan, runs, sql, store, valves
-from pushops.sweeps.sql import Held
-from pushops.sweeps.store import BatchRow, Middle, RunRow
-from pushops.sweeps.sweep import Batch, Page, Sweep
+from pushops.sweeps.acting import act
+from pushops.sweeps.shift import Applied, LostClaimError, Shift, settle
+from pushops.sweeps.store import BatchRow, Middle
+from pushops.sweeps.sweep import Batch, Sweep
+
+__all__ = ["Shift", "claim", "execute"]
 
 LOCK_TIMEOUT: Final = timedelta(milliseconds=100)  # the backstop behind FREE: then rows are taken one by one
 LOCKED_RETRIES: Final = 2  # a lock behind a row, such as a child's, is one row's: the page is cut until it is alone
 RETRIES: Final = 1  # a data error may have been a moment's; the second time the page is cut
-
-
-class LostClaimError(PushopsError):
-    """Another worker owns the batch now; what this one did was rolled back."""
-
-    label = "lost_claim"
-    reportable = False
-
-
-@dataclass(frozen=True)
-class Applied:
-    rows: int
-    locked: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Shift:
-    """A worker's hold on one of a run's slots, and what every batch of it shares.
-
-    ``conn`` is one for the whole shift: checking one out costs as much as a claim, and a worker that holds one must
-    not wait for a second.
-    """
-
-    rt: Runtime
-    sweep: Sweep
-    run: RunRow
-    held: Held
-    holder: UUID
-    conn: Connection[Any] | None = None
-    argued: set[int] = field(default_factory=set)  # page sizes that its batches have argued for already
-
-    @property
-    def own(self) -> Connection[Any] | None:
-        """The shift's connection while it lives; None asks the pool for another."""
-        return None if self.conn is None or self.conn.closed else self.conn
-
-    @cached_property
-    def worker(self) -> str:
-        return f"{socket.gethostname()}:{os.getpid()}"
-
-    @property
-    def slots(self) -> int:
-        return runs.slots_of(self.rt.settings, self.sweep)
-
-    @property
-    def pause(self) -> timedelta:
-        return timedelta(milliseconds=self.rt.settings.sweep_pause_ms)
-
-    def bind(self, row: BatchRow) -> Batch:
-        """The batch's clause and every parameter that it needs."""
-        clause = sql.page_clause(self.sweep, self.run.walked_along, has_lo=row.lo is not None, held=self.held)
-        params: dict[str, Any] = sql.bounds("lo", row.lo) | sql.bounds("hi", row.hi) | self.held.params()
-        params |= self.run.cutoff_times | sql.floors(self.sweep)
-        params |= {"run_id": self.run.run_id, "batch_id": row.batch_id}
-        return Batch(str(row.batch_id), str(self.run.run_id), clause, params)
 
 
 def claim(shift: Shift, ids: list[UUID] | None) -> tuple[BatchRow, UUID] | None:
@@ -97,7 +37,7 @@ def claim(shift: Shift, ids: list[UUID] | None) -> tuple[BatchRow, UUID] | None:
         "ids": ids,
         "token": token,
         "worker": shift.worker,
-        "lease": shift.rt.settings.sweep_lease,
+        "lease": runs.lease_of(shift.rt.settings, shift.sweep),
         "deaths": plan.DEATHS,
     }
     with shift.rt.db.transaction(asynchronous=True, on=shift.own) as tx:
@@ -110,15 +50,23 @@ def execute(shift: Shift, row: BatchRow, token: UUID) -> bool:
     fields = {"sweep": shift.sweep.name, "run": shift.run.run_id, "batch": row.batch_id, "expected": row.expected}
     try:
         with shift.rt.events.span("sweep.batch", **fields, attempt=row.attempts, worker=shift.worker) as span:
-            applied = _act(shift, row, token) if shift.sweep.acting else _apply(shift, row, token)
+            acting = shift.sweep.acting
+            applied = act(shift, acting, row, token) if acting else _apply(shift, row, token)
             span["rows"], span["locked"] = applied.rows, applied.locked
-            span["outcome"] = "applied" if applied.rows or applied.locked else "nothing_matched"
+            span["outcome"] = _outcome(applied)
     except LostClaimError:
         return True
     except Exception as error:  # noqa: BLE001  (whatever it was, it is this batch's own)
         return _record_failure(shift, row, token, error)
-    _adapt(shift, applied)
-    return True
+    if not shift.sweep.acting:
+        _adapt(shift, applied)
+    return applied.end != "stopped"
+
+
+def _outcome(applied: Applied) -> str:
+    if applied.end != "done":
+        return applied.end
+    return "applied" if applied.rows or applied.locked else "nothing_matched"
 
 
 def _apply(shift: Shift, row: BatchRow, token: UUID) -> Applied:
@@ -140,7 +88,7 @@ def _apply_once(shift: Shift, row: BatchRow, token: UUID, *, sure: bool) -> Appl
             done += more
         if shift.sweep.follow_up is not None:
             tx.run(shift.sweep.follow_up, batch.params)
-        return Applied(done, locked, _settle(tx, shift, row, token, done, locked))
+        return Applied(done, locked, settle(tx, shift, row, token, done, locked))
 
 
 def _incomplete(tx: Tx, row: BatchRow, done: int) -> bool:
@@ -163,28 +111,6 @@ def _take_rest(tx: Tx, sweep: Sweep, batch: Batch) -> tuple[int, int]:
 
 def _count_left(tx: Tx, sweep: Sweep, batch: Batch) -> int:
     return int(tx.scalar(sql.count_left(sweep, batch.clause), batch.params, prepare=False))
-
-
-def _act(shift: Shift, row: BatchRow, token: UUID) -> Applied:
-    """I/O between two transactions; both commit synchronously, since what was done outside cannot vanish."""
-    acting = shift.sweep.acting
-    assert acting is not None  # noqa: S101  (the caller asked)
-    batch = shift.bind(row)
-    with shift.rt.db.transaction(on=shift.own) as tx:
-        rows = acting.claim(tx, batch)
-    page = Page(batch.batch_id, batch.run_id, shift.run.cutoff_times, rows)
-    result = acting.act(shift.rt, page) if rows else None
-    with shift.rt.db.transaction(on=shift.own) as tx:
-        done = acting.settle(tx, batch, result) if rows else 0
-        return Applied(done, 0, _settle(tx, shift, row, token, done, 0))
-
-
-def _settle(tx: Tx, shift: Shift, row: BatchRow, token: UUID, done: int, locked: int) -> float:
-    values = {"batch_id": row.batch_id, "token": token, "rows_done": done, "rows_locked": locked}
-    seconds = store.settle(tx, values | {"began": tx.now, "worker": shift.worker})
-    if seconds is None:
-        raise LostClaimError("expected to hold the batch, got none: its lease ran out and another took it")
-    return seconds
 
 
 def _adapt(shift: Shift, applied: Applied) -> None:
@@ -216,7 +142,8 @@ def _record_failure(shift: Shift, row: BatchRow, token: UUID, error: Exception) 
             runs.hold(shift.rt, shift.run, valves.hold("setup", text))
             return False
         case StatementTimeoutError():
-            _halve_size(shift)
+            if not shift.sweep.acting:
+                _halve_size(shift)
             _cut(shift, row, token, text, failures=0)
         case LockTimeoutError() if row.failures >= LOCKED_RETRIES:
             _cut(shift, row, token, text, failures=LOCKED_RETRIES, locked=True)
@@ -267,7 +194,7 @@ def _cut_once(shift: Shift, row: BatchRow, token: UUID, error: str, failures: in
         if middle is None:
             store.fail(tx, row.batch_id, token, error, plan.back_off(row.failures))
         elif middle.total == 1 and locked:
-            _settle(tx, shift, row, token, 0, 1)
+            settle(tx, shift, row, token, 0, 1)
         elif middle.total == 1:
             _isolate(tx, shift, row, token, middle, error)
         else:

@@ -13,9 +13,12 @@ from pushops.db import Tx
 from pushops.errors import BrokerError
 from pushops.runtime import Runtime
 from pushops.sweeps import gauge, plan, runs, sql, store, valves
+from pushops.sweeps.order import Order
 from pushops.sweeps.store import NewBatch, PageEnd, RunRow
 from pushops.sweeps.sweep import Sweep, Walk
 from pushops.sweeps.valves import Reading, State
+
+__all__ = ["Bell", "Dispatched", "Order", "Outcome", "dispatch", "ring_again"]
 
 BUDGET: Final = timedelta(seconds=5)
 MOST_PAGES: Final = 32  # of one step: one transaction
@@ -39,21 +42,6 @@ class Bell:
 
     ring: Callable[[UUID, Sequence[UUID]], None]
     depth: Callable[[], int | None]
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is asked of a dispatcher.
-
-    ``opening`` opens a run where none is; ``granting`` gives it another slot of its time budget; ``force`` runs
-    without the share brake; ``row_limit`` ends the run after so many rows.
-    """
-
-    started_by: str
-    opening: bool = True
-    granting: bool = True
-    force: bool = False
-    row_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -110,9 +98,9 @@ def _dispatch(rt: Runtime, sweep: Sweep, bell: Bell | None, order: Order) -> Dis
 
 def _find(rt: Runtime, sweep: Sweep, order: Order) -> tuple[RunRow | None, bool]:
     if order.opening:
-        return runs.open_or_join(rt, sweep, started_by=order.started_by, force=order.force, row_limit=order.row_limit)
+        return runs.open_or_join(rt, sweep, order)
     with rt.db.transaction() as tx:
-        return store.open_run_of(tx, sweep.name), False
+        return store.open_run_of(tx, sweep.name, order.filter), False
 
 
 def _acknowledge_longer(rt: Runtime, run: RunRow) -> None:
@@ -167,7 +155,7 @@ def _write(rt: Runtime, sweep: Sweep, run_id: UUID, pages: int) -> _Step | None:
         run = store.lock_run(tx, run_id)
         if run is None or run.state != "running" or run.walked:
             return None
-        size = runs.page_rows(rt.settings, store.control(tx, sweep.name))
+        size = runs.size_of(rt.settings, sweep, store.control(tx, sweep.name), run.options)
         if run.walked_along is Walk.BLOCKS:
             step = _cut_blocks(run, size, pages)
         else:
@@ -184,7 +172,7 @@ def _cut_index(tx: Tx, sweep: Sweep, run: RunRow, size: int, pages: int, brake: 
         wanted = min(wanted, run.row_limit - run.rows_dispatched)
     if brake is not None:  # one row more than the share allows, which closes the valve before any of them is touched
         wanted = min(wanted, max(brake + 1 - run.rows_dispatched, 0))
-    values = sql.bounds("cursor", run.cursor) | run.cutoff_times | sql.floors(sweep) | {"rows": wanted, "page": size}
+    values = sql.bounds("cursor", run.cursor) | runs.params_of(sweep, run) | {"rows": wanted, "page": size}
     query = sql.page_ends(sweep, has_cursor=run.cursor is not None)
     ends = tx.rows(query, values, PageEnd) if wanted > 0 else []
     rows = ends[-1].n if ends else 0

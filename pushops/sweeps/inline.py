@@ -13,7 +13,8 @@ from uuid import UUID
 
 from pushops.runtime import Runtime
 from pushops.sweeps import store
-from pushops.sweeps.dispatch import Order, dispatch
+from pushops.sweeps.dispatch import dispatch
+from pushops.sweeps.order import Order
 from pushops.sweeps.store import Progress, RunRow
 from pushops.sweeps.sweep import Sweep
 from pushops.sweeps.work import READING_GOOD_FOR, Outcome, Worked, work
@@ -130,7 +131,7 @@ def _open(rt: Runtime, sweep: Sweep, order: Order, stop: Stop) -> UUID:
         if found is not None:
             return found.run_id
         with rt.db.transaction() as tx:
-            held = store.open_run_of(tx, sweep.name)
+            held = store.open_run_of(tx, sweep.name, order.filter)
         if held is not None:
             return held.run_id
         stop.wait(LOOK)

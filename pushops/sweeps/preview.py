@@ -14,6 +14,7 @@ from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps import gauge, history, plan, runs, sql, store
 from pushops.sweeps.history import FirstKey
+from pushops.sweeps.order import Order
 from pushops.sweeps.runs import Size
 from pushops.sweeps.store import ControlRow, RunRow
 from pushops.sweeps.sweep import Sweep, Walk
@@ -61,18 +62,18 @@ class _Known:
     pace: float | None
 
 
-def preview(rt: Runtime, sweep: Sweep, *, force: bool = False, row_limit: int | None = None) -> Preview:
+def preview(rt: Runtime, sweep: Sweep, order: Order) -> Preview:
     """Look at a sweep in read-only transactions; a count that takes too long is given up, not waited for."""
-    known = _look(rt, sweep)
+    known = _look(rt, sweep, order.filter)
     windows = runs.windows_of(rt.settings, sweep)
-    values = {name: known.now - window for name, window in windows.items()} | sql.floors(sweep)
+    values = runs.params_at(sweep, known.now, windows, order.filter)
     size, unknown = _count(rt, sweep, values)
     first = _first(rt, sweep, values)
-    walk = runs.walk_for(rt.settings, sweep, size, row_limit)
-    page = runs.page_rows(rt.settings, known.control)
-    meant = size.eligible if size.eligible is None or row_limit is None else min(size.eligible, row_limit)
+    walk = runs.walk_for(rt.settings, sweep, size, order.row_limit)
+    page = runs.size_of(rt.settings, sweep, known.control, order.options)
+    meant = size.eligible if size.eligible is None or order.row_limit is None else min(size.eligible, order.row_limit)
     rate = known.pace or usual_pace(rt.settings, sweep, page)
-    run = imagined(sweep, known.now, windows, walk, size, force=force)
+    run = imagined(sweep, known.now, windows, walk, size, force=order.force)
     return Preview(
         sweep=sweep.name,
         meaning=sweep.meaning,
@@ -150,12 +151,12 @@ def _looking(rt: Runtime) -> Iterator[Tx]:
         yield tx
 
 
-def _look(rt: Runtime, sweep: Sweep) -> _Known:
+def _look(rt: Runtime, sweep: Sweep, filter_: str) -> _Known:
     with _looking(rt) as tx:
         return _Known(
             now=tx.now,
             control=store.control(tx, sweep.name),
-            open_run=store.open_run_of(tx, sweep.name),
+            open_run=store.open_run_of(tx, sweep.name, filter_),
             quarantined=history.held_count(tx, sweep.name),
             pace=history.pace(tx, sweep.name),
         )

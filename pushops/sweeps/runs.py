@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import ceil
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from pushops.db import Tx
@@ -14,13 +14,15 @@ from pushops.errors import RefusedError, StatementTimeoutError, TransientDatabas
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps import plan, sql, store
+from pushops.sweeps.order import Order
 from pushops.sweeps.store import ControlRow, NewBatch, RunRow, TableFacts
-from pushops.sweeps.sweep import Sweep, Walk
+from pushops.sweeps.sweep import RunOptions, Sweep, Walk
 from pushops.sweeps.valves import SHARE_FROM, Reading
 
 COUNT_TIMEOUT: Final = timedelta(seconds=20)  # once a run; without an answer the brake does not know, and holds
 FOLD_FROM: Final = 12_500  # rows that batches left aside: hundreds of batches share a write of the days
 FOLD_TIMEOUT: Final = timedelta(seconds=20)  # of the last fold, which closes the run: a run that cannot fold stays open
+ACT_LEASE: Final = timedelta(seconds=45)  # an act of ten seconds, a network deadline of 25, and its settlement
 EXACT_BLOCKS: Final = 20_000  # tables under 160 MB are counted, larger ones are what analyze says they are
 
 
@@ -53,11 +55,44 @@ def cutoff_key(run: RunRow) -> str:
 
 
 def slots_of(settings: Settings, sweep: Sweep) -> int:
-    return sweep.max_parallel or settings.sweep_max_parallel
+    most = sweep.max_parallel
+    return (most(settings) if callable(most) else most) or settings.sweep_max_parallel
+
+
+def lease_of(settings: Settings, sweep: Sweep) -> timedelta:
+    """How long a claim and a slot last without a sign of life; an act gives none."""
+    if sweep.lease is not None:
+        return sweep.lease(settings)
+    return max(settings.sweep_lease, ACT_LEASE) if sweep.acting else settings.sweep_lease
+
+
+def pause_of(settings: Settings, sweep: Sweep) -> timedelta:
+    """Between two batches in a slot; what acts has a pace of its own."""
+    return timedelta() if sweep.acting else timedelta(milliseconds=settings.sweep_pause_ms)
+
+
+def params_of(sweep: Sweep, run: RunRow) -> dict[str, Any]:
+    """What the predicate asks of a run: cut-offs, floors and filter."""
+    return {**run.cutoff_times, **sql.floors(sweep), **sql.filtered(sweep, run.filter)}
+
+
+def params_at(sweep: Sweep, now: datetime, windows: Mapping[str, timedelta], filter_: str) -> dict[str, Any]:
+    """The same for a run that would be opened now."""
+    return {name: now - window for name, window in windows.items()} | {
+        **sql.floors(sweep),
+        **sql.filtered(sweep, filter_),
+    }
+
+
+def size_of(settings: Settings, sweep: Sweep, control: ControlRow | None, options: RunOptions) -> int:
+    """How many rows the next page has: what the sweep says of itself, or what its batches taught."""
+    if sweep.page_rows is not None:
+        return sweep.page_rows(settings, options)
+    return settings.sweep_batch_rows if sweep.acting else page_rows(settings, control)
 
 
 def page_rows(settings: Settings, control: ControlRow | None) -> int:
-    """How many rows the next page of a sweep should have."""
+    """How many rows a page should have by what batches taught."""
     learnt = control.batch_rows if control else None
     return plan.page_rows(learnt, settings.sweep_batch_rows, settings.sweep_pause_ms)
 
@@ -70,29 +105,34 @@ def brake_of(settings: Settings, sweep: Sweep, run: RunRow) -> int | None:
     return int(settings.sweep_max_share * run.table_rows)
 
 
-def open_or_join(
-    rt: Runtime, sweep: Sweep, *, started_by: str, force: bool = False, row_limit: int | None = None
-) -> tuple[RunRow, bool]:
-    """The sweep's open run, opened now or before; True where this call opened it.
+def open_or_join(rt: Runtime, sweep: Sweep, order: Order) -> tuple[RunRow, bool]:
+    """The sweep's open run for this filter, opened now or before; True where this call opened it.
 
     A run whose windows are no longer the settings' is stopped first: its cut-off is not what anybody wants now.
     """
     windows = windows_of(rt.settings, sweep)
     with rt.db.transaction() as tx:
         store.ensure_control(tx, sweep.name, as_seconds(windows), slots_of(rt.settings, sweep))
-        found = store.open_run_of(tx, sweep.name)
-        if found is not None and (reason := _superseded(found, windows, force=force)):
+        found = store.open_run_of(tx, sweep.name, order.filter)
+        if found is not None and (reason := _superseded(found, windows, force=order.force)):
             _end(tx, found.run_id, "stopped", reason)
             found = None
     if found is not None:
-        if row_limit is not None and found.row_limit != row_limit:
-            raise RefusedError(
-                f"expected to open a run of at most {row_limit} rows, got run {found.run_id} open without it"
-            )
+        _check_same(found, order)
         return found, False
-    braked = sweep.brake and not force and rt.settings.sweep_max_share < 1
-    size = measure(rt, sweep, windows, braked=braked)
-    return _open(rt, sweep, windows, size, started_by=started_by, force=force, row_limit=row_limit)
+    braked = sweep.brake and not order.force and rt.settings.sweep_max_share < 1
+    size = measure(rt, sweep, windows, order.filter, braked=braked)
+    return _open(rt, sweep, windows, size, order)
+
+
+def _check_same(run: RunRow, order: Order) -> None:
+    """Who asks for something else must not believe that the open run does it."""
+    if order.row_limit is not None and run.row_limit != order.row_limit:
+        raise RefusedError(
+            f"expected to open a run of at most {order.row_limit} rows, got run {run.run_id} open without it"
+        )
+    if run.options != json.loads(json.dumps(dict(order.options))):
+        raise RefusedError(f"expected to open a run with these options, got run {run.run_id} open with others")
 
 
 def _superseded(run: RunRow, windows: Mapping[str, timedelta], *, force: bool) -> str | None:
@@ -109,31 +149,32 @@ def _open(
     sweep: Sweep,
     windows: Mapping[str, timedelta],
     size: Size,
-    *,
-    started_by: str,
-    force: bool,
-    row_limit: int | None,
+    order: Order,
 ) -> tuple[RunRow, bool]:
-    walk = walk_for(rt.settings, sweep, size, row_limit)
+    walk = walk_for(rt.settings, sweep, size, order.row_limit)
     with rt.db.transaction() as tx:
         cutoffs = {name: (tx.now - window).isoformat() for name, window in windows.items()}
         values = {
             "sweep": sweep.name,
-            "started_by": started_by,
+            "started_by": order.started_by,
             "cutoffs": json.dumps(cutoffs),
             "windows": as_seconds(windows),
             "walk": walk.value,
             "walk_end": [str(size.facts.blocks)] if walk is Walk.BLOCKS else None,
-            "force": force,
-            "row_limit": row_limit,
+            "force": order.force,
+            "row_limit": order.row_limit,
+            "filter": order.filter,
+            "options": json.dumps(dict(order.options)),
             "eligible_rows": size.eligible,
             "table_rows": size.rows,
         }
         opened = store.open_run(tx, values)
-        found = opened or store.open_run_of(tx, sweep.name)
+        found = opened or store.open_run_of(tx, sweep.name, order.filter)
     if found is None:  # opened and closed by another between two statements: look again
-        return open_or_join(rt, sweep, started_by=started_by, force=force, row_limit=row_limit)
-    if opened is not None:
+        return open_or_join(rt, sweep, order)
+    if opened is None:
+        _check_same(found, order)
+    else:
         _announce(rt, found)
     return found, opened is not None
 
@@ -148,6 +189,7 @@ def _announce(rt: Runtime, run: RunRow) -> None:
         cutoff=min(run.cutoffs.values(), default=None),
         windows=json.dumps(run.windows),
         started_by=run.started_by,
+        filter=run.filter,
     )
 
 
@@ -160,7 +202,7 @@ def walk_for(settings: Settings, sweep: Sweep, size: Size, row_limit: int | None
     return plan.choose_walk(size.eligible, size.facts)
 
 
-def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, braked: bool) -> Size:
+def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], filter_: str = "", *, braked: bool) -> Size:
     """Count the table and what is meant, to the end: the share's limit may be raised while the run waits.
 
     Where no brake asks, the planner's estimate is enough to choose a walk and to show progress.
@@ -168,12 +210,12 @@ def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], *, brak
     with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
         facts = facts_of(tx, sweep)
         if not braked and facts.rows > 0:
-            values = {name: tx.now - window for name, window in windows.items()} | sql.floors(sweep)
+            values = params_at(sweep, tx.now, windows, filter_)
             guess = tx.scalar(sql.estimate(sweep), values)[0]["Plan"]["Plan Rows"]
             return Size(int(guess), round(facts.rows), facts)
     try:
         with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
-            values = {name: tx.now - window for name, window in windows.items()} | sql.floors(sweep)
+            values = params_at(sweep, tx.now, windows, filter_)
             eligible = int(tx.scalar(sql.eligible(sweep), values))
             rows = _count_up_to(tx, sweep, max(ceil(eligible / rt.settings.sweep_max_share), SHARE_FROM) + 1)
     except StatementTimeoutError:
@@ -223,7 +265,7 @@ def hold(rt: Runtime, run: RunRow, reading: Reading) -> None:
             reason=reading.reason,
         )
     if given_up:
-        _tell_closed(rt, run.run_id)
+        tell_closed(rt, run.run_id)
 
 
 def unhold(rt: Runtime, run: RunRow) -> bool:
@@ -252,7 +294,7 @@ def conclude(rt: Runtime, sweep: Sweep, run_id: UUID) -> RunRow | None:
     for batch in killers:
         rt.events.emit("sweep.quarantined", sweep=sweep.name, run=run_id, batch=batch, error="worker_lost")
     if after is not None and after.closed_at is not None:
-        _tell_closed(rt, run_id)
+        tell_closed(rt, run_id)
     return after
 
 
@@ -310,15 +352,19 @@ def _revisit_or_close(tx: Tx, run: RunRow) -> None:
 def _end(tx: Tx, run_id: UUID, state: str, why: str) -> None:
     """End a run now. What is in hand loses its claim, and with it its effect: nobody would look after it again.
 
-    Closed first, so that no dispatcher writes another page; cancelled twice, since the first time may wait for a batch
-    that is being cut, and only a later look sees its halves.
+    Closed first, so that no dispatcher writes another page.
     """
     store.close_run(tx, run_id, state, why)
+    cancel_rest(tx, run_id)
+
+
+def cancel_rest(tx: Tx, run_id: UUID) -> None:
+    """Twice, since the first time may wait for a batch that is being cut, and only a later look sees its halves."""
     store.cancel_batches(tx, run_id, in_hand=True)
     store.cancel_batches(tx, run_id, in_hand=True)
 
 
-def _tell_closed(rt: Runtime, run_id: UUID) -> None:
+def tell_closed(rt: Runtime, run_id: UUID) -> None:
     with rt.db.transaction() as tx:
         run, done = store.run(tx, run_id), store.progress(tx, run_id)
     if run is not None:
@@ -331,4 +377,6 @@ def _tell_closed(rt: Runtime, run_id: UUID) -> None:
             rows=done.rows_done,
             batches=done.done,
             quarantined=done.quarantined,
+            filter=run.filter,
+            outcomes=json.dumps(run.outcomes),
         )

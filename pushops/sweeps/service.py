@@ -1,12 +1,14 @@
 """The verbs of the engine: what the command line, the tasks and the tests call."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from pushops.errors import NotFoundError, PushopsError, RefusedError
 from pushops.runtime import Runtime
 from pushops.sweeps import runs, store
-from pushops.sweeps.dispatch import Bell, Dispatched, Order, Outcome, dispatch
+from pushops.sweeps.dispatch import Bell, Dispatched, Outcome, dispatch
+from pushops.sweeps.order import Order
 from pushops.sweeps.store import Progress, Quarantined, RunRow
 from pushops.sweeps.sweep import Sweep
 
@@ -40,7 +42,7 @@ def tend(rt: Runtime, catalog: Mapping[str, Sweep], bell: Bell | None, *, granti
 def _tend_one(rt: Runtime, sweep: Sweep, bell: Bell | None, order: Order, run: RunRow) -> Dispatched:
     """What goes wrong with one run is told by its event, and must not keep the others from being looked at."""
     try:
-        return dispatch(rt, sweep, bell, order)
+        return dispatch(rt, sweep, bell, replace(order, filter=run.filter))
     except PushopsError as error:
         return Dispatched(Outcome.FAILED, run, why=error.label)
 
@@ -54,7 +56,8 @@ def continue_run(rt: Runtime, catalog: Mapping[str, Sweep], bell: Bell, run_id: 
         return None
     if run.closed_at is not None:
         return None
-    return dispatch(rt, catalog[run.sweep], bell, Order(started_by="worker", opening=False, granting=False))
+    order = Order(started_by="worker", opening=False, granting=False, filter=run.filter)
+    return dispatch(rt, catalog[run.sweep], bell, order)
 
 
 def recent_runs(rt: Runtime, sweep: str | None = None, limit: int = 20) -> list[RunRow]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 
+from pushops.errors import RefusedError
 from pushops.sweeps.sweep import Column, Sweep, Walk
 
 # A row whose xmax is older than every running transaction is held by nobody: an aborted delete or a finished
@@ -45,12 +46,22 @@ def plan_for(walk: Walk) -> Mapping[str, str]:
 
 def predicate(sweep: Sweep) -> str:
     """The full eligibility predicate; with the floor of every window repeated, whatever the settings said."""
-    floors = [f"%({w.name})s::timestamptz < now() - %({w.name}_floor)s::interval" for w in sweep.windows]
+    bound = [w for w in sweep.windows if w.settings]
+    floors = [f"%({w.name})s::timestamptz < now() - %({w.name}_floor)s::interval" for w in bound]
     return " AND ".join([f"({sweep.predicate})", *floors])
 
 
 def floors(sweep: Sweep) -> dict[str, timedelta]:
     return {f"{window.name}_floor": window.floor for window in sweep.windows}
+
+
+def filtered(sweep: Sweep, text: str) -> Mapping[str, Any]:
+    """A run's filter as parameters. Raises RefusedError where the sweep knows none, or not this one."""
+    if sweep.filtered is not None:
+        return sweep.filtered(text)
+    if text:
+        raise RefusedError(f"expected no filter, {sweep.name} takes all that is due, got one")
+    return {}
 
 
 def between(columns: Sequence[Column], *, has_lo: bool, suffix: str = "") -> str:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeAlias
 
 from pushops.db import Tx
 from pushops.runtime import Runtime
+from pushops.settings import Settings
 
 
 class Walk(StrEnum):
@@ -26,13 +27,15 @@ class Column:
 
 
 CTID = Column("ctid", "tid")
+RunOptions: TypeAlias = Mapping[str, Any]  # what a run was asked beside its filter, as its row keeps it
 
 
 @dataclass(frozen=True)
 class Window:
     """A retention window: ``%(name)s`` in the predicate is the run's database time less the settings' sum.
 
-    ``floor`` is repeated in SQL: whatever the settings say, no row younger than it is touched.
+    ``floor`` is repeated in SQL: whatever the settings say, no row younger than it is touched. Without settings it is
+    the run's opening, and has no floor.
     """
 
     name: LiteralString
@@ -42,24 +45,50 @@ class Window:
 
 @dataclass(frozen=True)
 class Page:
-    """What an acting sweep works on: the rows of one batch, as its own ``load`` returned them."""
+    """What an acting sweep works on: the rows of one batch, as its own ``claim`` returned them.
+
+    An act begins nothing new after ``stop_at`` (of ``time.monotonic()``), nor once ``asked()`` is true: somebody
+    paused or cancelled, or nobody can be asked. It looks at most once a second, in a transaction of its own.
+    """
 
     batch_id: str
     run_id: str
     cutoffs: Mapping[str, datetime]
     rows: Sequence[Any]
+    filter: str
+    options: RunOptions
+    opened_at: datetime
+    stop_at: float
+    asked: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Acted:
+    """What came of an act. ``rows`` are those that it is done with; a ``settle`` that counts for itself may differ.
+
+    ``again`` puts the batch back, due after that time, for the rows that are left: no attempt, no failure, no receipt
+    yet. ``stop`` ends the run with that reason, whatever other workers have in hand. ``detail`` is kept with the
+    receipt, as JSON; ``result`` is for ``settle`` alone.
+    """
+
+    rows: int
+    again: timedelta | None = None
+    stop: str | None = None
+    detail: Mapping[str, Any] | None = None
+    result: Any = None
 
 
 @dataclass(frozen=True)
 class Acting:
     """I/O between two transactions: load and claim rows, act on them with none open, settle what came of it.
 
-    ``claim`` and ``settle`` run inside the engine's transactions; ``act`` runs outside any.
+    ``claim`` and ``settle`` run inside the engine's transactions, ``settle`` says how many rows are done; ``act`` runs
+    outside any, for at most ten seconds and a network deadline of 25.
     """
 
     claim: Callable[[Tx, "Batch"], Sequence[Any]]
-    act: Callable[[Runtime, Page], Any]
-    settle: Callable[[Tx, "Batch", Any], int]
+    act: Callable[[Runtime, Page], Acted]
+    settle: Callable[[Tx, "Batch", Acted], int]
 
 
 @dataclass(frozen=True)
@@ -70,6 +99,7 @@ class Batch:
     run_id: str
     clause: str
     params: Mapping[str, Any]
+    options: RunOptions = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,7 +132,10 @@ class Sweep:
     identity: Column = field(default=Column("id", "uuid"))
     blocks: bool = False  # may be walked along the table's blocks
     brake: bool = False  # a run must not take more than PUSHOPS_SWEEP_MAX_SHARE of the table
-    max_parallel: int | None = None  # None: PUSHOPS_SWEEP_MAX_PARALLEL
+    max_parallel: int | Callable[[Settings], int] | None = None  # None: PUSHOPS_SWEEP_MAX_PARALLEL
+    filtered: Callable[[str], Mapping[str, Any]] | None = None  # a run's filter as parameters of the predicate
+    page_rows: Callable[[Settings, RunOptions], int] | None = None  # fixed, where batches must not teach it
+    lease: Callable[[Settings], timedelta] | None = None  # of a claim and a slot; None: long enough for an act
     meaning: str = ""
 
     def columns(self, walk: Walk) -> tuple[Column, ...]:

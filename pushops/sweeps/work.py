@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -10,7 +11,8 @@ from uuid import UUID, uuid4
 
 from pushops.runtime import Runtime
 from pushops.sweeps import gauge, runs, store, valves
-from pushops.sweeps.batch import Shift, claim, execute
+from pushops.sweeps.batch import claim, execute
+from pushops.sweeps.shift import Shift
 from pushops.sweeps.sql import Held
 from pushops.sweeps.store import Ready, RunRow
 from pushops.sweeps.sweep import Sweep
@@ -71,18 +73,19 @@ def _with_slot(rt: Runtime, sweep: Sweep, run: RunRow, ids: list[UUID], length: 
     try:
         with rt.db.transaction() as tx:
             held = Held(store.held_identities(tx, sweep.name), store.held_pages(tx, sweep.name))
-        with rt.db.borrowed() as conn:
+        # Who acts holds no connection meanwhile: the act asks the pool for others.
+        with nullcontext() if sweep.acting else rt.db.borrowed() as conn:
             done = _loop(Shift(rt, sweep, run, held, holder, conn), ids, length)
         return _look_ahead(rt, sweep, run, done)
     finally:
-        pause = timedelta(milliseconds=rt.settings.sweep_pause_ms)
+        pause = runs.pause_of(rt.settings, sweep)
         with rt.db.transaction(asynchronous=True) as tx:
             store.free_slot(tx, sweep.name, holder, pause)
 
 
 def _take_slot(rt: Runtime, sweep: Sweep, holder: UUID) -> bool:
     """A slot now, or as soon as one that only rests is free; not one that somebody works in."""
-    slots, lease = runs.slots_of(rt.settings, sweep), rt.settings.sweep_lease
+    slots, lease = runs.slots_of(rt.settings, sweep), runs.lease_of(rt.settings, sweep)
     deadline = time.monotonic() + READING_GOOD_FOR.total_seconds()
     while True:
         with rt.db.transaction(asynchronous=True) as tx:

@@ -12,7 +12,7 @@ from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps.dispatch import Order, dispatch
 from pushops.sweeps.sql import literal
-from pushops.sweeps.sweep import Acting, Batch, Column, Page, Sweep
+from pushops.sweeps.sweep import Acted, Acting, Batch, Column, Page, Sweep
 from pushops.sweeps.work import work
 from tests.sweepdb import Conn, batch_states, drive, opened, receipts, scalar
 from tests.sweeping import expire_leases
@@ -39,13 +39,13 @@ class Errands:
         query = literal(CLAIM.format(batch=batch.clause))
         return sorted(tx.scalars(query, batch.params))
 
-    def act(self, rt: Runtime, page: Page) -> list[int]:
+    def act(self, rt: Runtime, page: Page) -> Acted:
         self.before(rt)
         self.done += page.rows
-        return list(page.rows)
+        return Acted(len(page.rows), result=list(page.rows))
 
-    def settle(self, tx: Tx, batch: Batch, result: list[int]) -> int:
-        return tx.run(SETTLE, {"ids": result, "batch_id": UUID(batch.batch_id)})
+    def settle(self, tx: Tx, batch: Batch, acted: Acted) -> int:
+        return tx.run(SETTLE, {"ids": acted.result, "batch_id": UUID(batch.batch_id)})
 
     @property
     def sweep(self) -> Sweep:
@@ -94,15 +94,19 @@ def test_every_row_is_acted_on_once_with_no_transaction_open_meanwhile(
 def test_an_act_that_returns_nothing_is_settled_all_the_same(settings: Settings, pg: Conn, errands: Errands) -> None:
     seen: list[Any] = []
 
-    def settle(tx: Tx, batch: Batch, result: object) -> int:
-        seen.append(result)
-        return errands.settle(tx, batch, errands.done)
+    def settle(tx: Tx, batch: Batch, acted: Acted) -> int:
+        seen.append(acted)
+        return errands.settle(tx, batch, Acted(0, result=errands.done))
 
-    acting = Acting(errands.claim, lambda _rt, page: errands.done.extend(page.rows), settle)
+    def act(_rt: Runtime, page: Page) -> Acted:
+        errands.done += page.rows
+        return Acted(0)
+
+    acting = Acting(errands.claim, act, settle)
     sweep = Sweep(**(vars(errands.sweep) | {"acting": acting}))
     with opened(settings) as rt:
         run = drive(rt, sweep, catalog={"errands": sweep})
-    assert seen == [None]
+    assert seen == [Acted(0)]
     assert (run.state, receipts(pg, run.run_id), undone(pg)) == ("done", (10, 0), 0)
 
 

@@ -57,10 +57,10 @@ WITH done AS (
   UPDATE {schema}.sweep_batch
      SET state = 'done', claim_token = NULL, claimed_until = NULL, finished_at = clock_timestamp()
    WHERE batch_id = %(batch_id)s::uuid AND claim_token = %(token)s::uuid
-  RETURNING batch_id, run_id)
-INSERT INTO {schema}.sweep_receipt (batch_id, run_id, rows_done, rows_locked, seconds, worker)
-SELECT batch_id, run_id, %(rows_done)s::int, %(rows_locked)s::int,
-       extract(epoch FROM clock_timestamp() - %(began)s::timestamptz), %(worker)s::text FROM done
+  RETURNING batch_id, run_id, rows_before)
+INSERT INTO {schema}.sweep_receipt (batch_id, run_id, rows_done, rows_locked, seconds, worker, detail)
+SELECT batch_id, run_id, rows_before + %(rows_done)s::int, %(rows_locked)s::int,
+       extract(epoch FROM clock_timestamp() - %(began)s::timestamptz), %(worker)s::text, %(detail)s::jsonb FROM done
 RETURNING seconds"""
 
 
@@ -69,6 +69,14 @@ FAIL: Final[LiteralString] = """
 UPDATE {schema}.sweep_batch
    SET state = 'due', claim_token = NULL, claimed_until = NULL, failures = failures + 1,
        last_error = %(error)s::text, due_at = clock_timestamp() + %(wait)s::interval
+ WHERE batch_id = %(batch_id)s::uuid AND claim_token = %(token)s::uuid"""
+
+
+# Neither a failure nor a death: an act did some of its rows and comes back for the others.
+PUT_BACK: Final[LiteralString] = """
+UPDATE {schema}.sweep_batch
+   SET state = 'due', claim_token = NULL, claimed_until = NULL, attempts = attempts - 1,
+       rows_before = rows_before + %(rows)s::int, due_at = clock_timestamp() + %(wait)s::interval
  WHERE batch_id = %(batch_id)s::uuid AND claim_token = %(token)s::uuid"""
 
 
@@ -86,6 +94,10 @@ def settle(tx: Tx, values: dict[str, Any]) -> float | None:
 
 def fail(tx: Tx, batch_id: UUID, token: UUID, error: str, wait: timedelta) -> bool:
     return tx.run(FAIL, {"batch_id": batch_id, "token": token, "error": error, "wait": wait}) == 1
+
+
+def put_back(tx: Tx, batch_id: UUID, token: UUID, rows: int, wait: timedelta) -> bool:
+    return tx.run(PUT_BACK, {"batch_id": batch_id, "token": token, "rows": rows, "wait": wait}) == 1
 
 
 def set_apart(tx: Tx, batch_id: UUID, token: UUID, state: str, error: str) -> bool:
@@ -106,15 +118,18 @@ APPLIED: Final[LiteralString] = """
 SELECT batch_id FROM {schema}.sweep_receipt WHERE batch_id = ANY (%(ids)s::uuid[])"""
 
 
-# Counters come from the receipts: what is not committed with its effect is not counted.
+# Counters come from the receipts: what is not committed with its effect is not counted. A receipt says all that its
+# batch did; what batches without one did before they were put back is counted from them.
 PROGRESS: Final[LiteralString] = """
-SELECT coalesce(r.rows_done, 0) AS rows_done, coalesce(r.rows_locked, 0) AS rows_locked,
+SELECT coalesce(r.rows_done, 0) + u.rows AS rows_done, coalesce(r.rows_locked, 0) AS rows_locked,
        coalesce(r.done, 0) AS done, b.due, b.claimed, q.quarantined, coalesce(r.seconds, 0) AS seconds
   FROM (SELECT sum(rows_done)::bigint AS rows_done, sum(rows_locked)::bigint AS rows_locked, count(*) AS done,
                extract(epoch FROM max(applied_at) - min(applied_at))::float8 AS seconds
           FROM {schema}.sweep_receipt WHERE run_id = %(run_id)s::uuid) AS r,
        (SELECT count(*) FILTER (WHERE state = 'due') AS due, count(*) FILTER (WHERE state = 'claimed') AS claimed
           FROM {schema}.sweep_batch WHERE run_id = %(run_id)s::uuid AND state IN ('due', 'claimed')) AS b,
+       (SELECT coalesce(sum(rows_before) FILTER (WHERE state <> 'done'), 0)::bigint AS rows
+          FROM {schema}.sweep_batch WHERE run_id = %(run_id)s::uuid) AS u,
        (SELECT count(*) AS quarantined FROM {schema}.sweep_quarantine WHERE run_id = %(run_id)s::uuid) AS q"""
 
 

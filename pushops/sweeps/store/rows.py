@@ -1,6 +1,6 @@
 """What the engine's statements return."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -37,6 +37,10 @@ class RunRow:
     rung_at: datetime | None
     budget_until: datetime | None
     closed_at: datetime | None
+    filter: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    failures_in_row: int = 0
 
     @property
     def walked_along(self) -> Walk:

@@ -1,6 +1,7 @@
 """Runs: opened once, locked by one dispatcher at a time, brought to a named end."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, LiteralString
 from uuid import UUID
@@ -12,17 +13,18 @@ from pushops.sweeps.store.rows import (
 
 _RUN: Final[LiteralString] = """run_id, sweep, state, why, started_by, opened_at, cutoffs, windows, walk, cursor,
  walk_end, walked, revisited, force, row_limit, eligible_rows, table_rows, page_rows, rows_dispatched, pages,
- held_since, held_by, rung_at, budget_until, closed_at"""
+ held_since, held_by, rung_at, budget_until, closed_at, filter, options, outcomes, failures_in_row"""
 
 
-# One open run per sweep: the second opener inserts nothing and joins.
+# One open run per sweep and filter: the second opener inserts nothing and joins.
 OPEN_RUN: Final[LiteralString] = (
     """
 INSERT INTO {schema}.sweep_run
-       (sweep, started_by, cutoffs, windows, walk, walk_end, force, row_limit, eligible_rows, table_rows)
+       (sweep, started_by, cutoffs, windows, walk, walk_end, force, row_limit, eligible_rows, table_rows, filter,
+        options)
 VALUES (%(sweep)s::text, %(started_by)s::text, %(cutoffs)s::jsonb, %(windows)s::jsonb, %(walk)s::text,
         %(walk_end)s::text[], %(force)s::boolean, %(row_limit)s::bigint, %(eligible_rows)s::bigint,
-        %(table_rows)s::bigint)
+        %(table_rows)s::bigint, %(filter)s::text, %(options)s::jsonb)
 ON CONFLICT (sweep, filter) WHERE closed_at IS NULL DO NOTHING
 RETURNING """
     + _RUN
@@ -30,7 +32,10 @@ RETURNING """
 
 
 OPEN_RUN_OF: Final[LiteralString] = (
-    "SELECT " + _RUN + " FROM {schema}.sweep_run WHERE sweep = %(sweep)s::text AND closed_at IS NULL"
+    "SELECT "
+    + _RUN
+    + """ FROM {schema}.sweep_run
+ WHERE sweep = %(sweep)s::text AND filter = %(filter)s::text AND closed_at IS NULL"""
 )
 
 
@@ -60,8 +65,8 @@ def open_run(tx: Tx, values: dict[str, Any]) -> RunRow | None:
     return tx.maybe(OPEN_RUN, values, RunRow)
 
 
-def open_run_of(tx: Tx, sweep: str) -> RunRow | None:
-    return tx.maybe(OPEN_RUN_OF, {"sweep": sweep}, RunRow)
+def open_run_of(tx: Tx, sweep: str, filter_: str = "") -> RunRow | None:
+    return tx.maybe(OPEN_RUN_OF, {"sweep": sweep, "filter": filter_}, RunRow)
 
 
 def run(tx: Tx, run_id: UUID) -> RunRow | None:
@@ -158,3 +163,36 @@ def note_ring(tx: Tx, run_id: UUID) -> None:
 def ask(tx: Tx, run_id: UUID, target: str, sources: Sequence[str], why: str | None) -> bool:
     values = {"run_id": run_id, "target": target, "sources": list(sources), "why": why}
     return tx.run(ASK, values) == 1
+
+
+# What came of rows, by name, and how many failures came in a row, in the order in which they are told. Of a closed run
+# too: what others had in hand when it was stopped has come to an end all the same.
+ADD_OUTCOMES: Final[LiteralString] = """
+UPDATE {schema}.sweep_run AS r
+   SET failures_in_row = %(streak)s::int + CASE WHEN %(reset)s::boolean THEN 0 ELSE r.failures_in_row END,
+       outcomes = r.outcomes || (
+         SELECT coalesce(jsonb_object_agg(key, coalesce((r.outcomes ->> key)::bigint, 0) + value::bigint), '{}')
+           FROM jsonb_each_text(%(counts)s::jsonb))
+ WHERE run_id = %(run_id)s::uuid
+RETURNING failures_in_row"""
+
+
+# True too where the whole sweep is paused.
+ASKED: Final[LiteralString] = """
+SELECT r.state <> 'running' OR c.paused_at IS NOT NULL
+  FROM {schema}.sweep_run AS r LEFT JOIN {schema}.sweep_control AS c ON c.sweep = r.sweep
+ WHERE r.run_id = %(run_id)s::uuid"""
+
+
+def add_outcomes(tx: Tx, run_id: UUID, counts: Mapping[str, int], *, streak: int = 0, reset: bool = False) -> int:
+    """Count what came of rows; returns how many failures are in a row now, 0 where the run is gone.
+
+    ``streak`` is how many the outcomes end with; ``reset`` says that a success stands before them.
+    """
+    values = {"run_id": run_id, "counts": json.dumps(dict(counts)), "streak": streak, "reset": reset}
+    return int(tx.scalar(ADD_OUTCOMES, values) or 0)
+
+
+def asked(tx: Tx, run_id: UUID) -> bool:
+    """Whether somebody asked the run to pause or to end, or it is no more."""
+    return tx.scalar(ASKED, {"run_id": run_id}) is not False
