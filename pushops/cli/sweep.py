@@ -226,7 +226,7 @@ def _about_other(rt: Runtime, name: str) -> dict[str, Any]:
     with rt.db.transaction() as tx:
         control = store.control(tx, name)
     paused = control is not None and control.paused_at is not None
-    nothing = {
+    nothing: dict[str, Any] = {
         "open_run": None,
         "open_runs": [],
         "quarantined": 0,
