@@ -15,7 +15,7 @@ from kombu.exceptions import OperationalError
 from pushops.delivery import fanning, finishing, guard, holds, partitions, providers, pump, retiring
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.rendering import check_renderer
-from pushops.delivery.shift import Tools, open_tools
+from pushops.delivery.tools import tools_of
 from pushops.errors import BrokerError, SettingsError
 from pushops.events import Events
 from pushops.events.log import log_sink
@@ -35,7 +35,6 @@ CONFIG: Final = "celeryconfig" if importlib.util.find_spec("celeryconfig") else 
 app.config_from_object(CONFIG)
 
 _opened: dict[int, Runtime] = {}
-_tools: dict[tuple[int, int], Tools] = {}
 _opening = threading.Lock()
 
 
@@ -50,17 +49,6 @@ def current_runtime() -> Runtime:
             _opened.clear()
             _opened[pid] = open_runtime(settings_or_sandbox())
         return _opened[pid]
-
-
-def current_tools(rt: Runtime) -> Tools:
-    """What this thread sends with: connections are no two threads' at once, and no child's of a fork."""
-    where = (os.getpid(), threading.get_ident())
-    with _opening:
-        if where not in _tools:
-            for other in [known for known in _tools if known[0] != os.getpid()]:
-                del _tools[other]
-            _tools[where] = open_tools(rt)
-        return _tools[where]
 
 
 @signals.celeryd_init.connect
@@ -135,7 +123,7 @@ def sweep_batches(run_id: str, batch_ids: Sequence[str] = ()) -> None:
         return
     done = work(rt, SWEEPS, ids[0], ids[1:])
     if done.ring_after is not None:
-        _publish(rt, sweep_batches, [run_id], done.ring_after)
+        _publish(rt, sweep_batches, [str(done.next_run or run_id)], done.ring_after)
     if done.more_pages:
         _publish(rt, more_pages, [run_id], timedelta())
 
@@ -183,7 +171,7 @@ def send_due() -> None:
     def ring() -> None:
         _publish(rt, send_due, [], timedelta())
 
-    if pump.pump(rt, current_tools(rt), on_full=ring).more:
+    if pump.pump(rt, tools_of(rt), on_full=ring).more:
         ring()
 
 

@@ -28,13 +28,13 @@ def load(rt: Runtime, token: UUID, rows: Sequence[Claimed], seconds: float) -> I
     said to be about to be sent, in one statement, and only what is still ours goes on.
     """
     plain = [row for row in rows if not row.rendered]
-    yield from ((row, _payload(rt, row)) for row in plain)
+    yield from ((row, payload_of(rt, row)) for row in plain)
     left = deque(row for row in rows if row.rendered)
     rendered: list[Loaded] = []
     until = time.monotonic() + seconds
     while left and (not rendered or time.monotonic() < until):
         row = left.popleft()
-        rendered.append((row, _render(rt, row)))
+        rendered.append((row, rendered_for(rt, row)))
     ready = [row for row, made in rendered if isinstance(made, bytes)]
     ours: set[tuple[UUID, bytes]] = set()
     if ready or left:
@@ -46,7 +46,8 @@ def load(rt: Runtime, token: UUID, rows: Sequence[Claimed], seconds: float) -> I
             yield row, made
 
 
-def _payload(rt: Runtime, row: Claimed) -> bytes | Answer:
+def payload_of(rt: Runtime, row: Claimed) -> bytes | Answer:
+    """The message's own payload, or the fault that stands for its answer. Raises PayloadStoreError."""
     if row.payload_ref is None or row.payload_key_version is None:
         return b""
     try:
@@ -59,8 +60,9 @@ def _payload(rt: Runtime, row: Claimed) -> bytes | Answer:
         return Answer(None, Fault.TAMPERED)
 
 
-def _render(rt: Runtime, row: Claimed) -> bytes | Answer:
-    payload = _payload(rt, row)
+def rendered_for(rt: Runtime, row: Claimed) -> bytes | Answer:
+    """What the renderer makes of it for this recipient; it may kill this worker. Raises PayloadStoreError."""
+    payload = payload_of(rt, row)
     if isinstance(payload, Answer):
         return payload
     recipient = Recipient(

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 from pushops.delivery import loading, settling, valves
 from pushops.delivery.answer import Answer
-from pushops.delivery.classify import Outcome, Table, table_of
+from pushops.delivery.classify import Outcome
 from pushops.delivery.clerk import Batch, Brought, Clerk, Look
 from pushops.delivery.errors import PayloadStoreError
 from pushops.delivery.preparing import Outgoing, host_of, prepare
@@ -26,12 +26,13 @@ from pushops.delivery.store import lanes as lanes_store
 from pushops.delivery.store import ledger
 from pushops.delivery.store.lanes import Lane
 from pushops.delivery.store.ledger import Claimed
-from pushops.delivery.transport import Request, Transport, transport_rules
-from pushops.delivery.vapid import Tokens
+from pushops.delivery.tools import Tools, open_tools
+from pushops.delivery.transport import Request
 from pushops.runtime import Runtime
-from pushops.subscriptions.keychain import Keychain, keychain
 from pushops.sweeps.sql import PLAN_INDEX
 from pushops.sweeps.valves import Reading
+
+__all__ = ["NAME", "Shift", "Tools", "open_tools"]
 
 NAME: Final = "send-due"
 # Seconds, on the monotonic clock.
@@ -50,27 +51,6 @@ SETTLE_ROWS: Final = 500  # a batch costs five milliseconds of its own: about fi
 SETTLE_MOST: Final = 2_000  # answers that wait behind a batch, then the network waits too
 WORKER_LOST: Final = "worker_lost"
 FAILURES: Final = 20  # in a row: so many may be a trouble, in which every further request is one too many
-
-
-@dataclass
-class Tools:
-    """What a process sends with, kept from shift to shift: keys, tokens, the table of answers and connections."""
-
-    chain: Keychain
-    tokens: Tokens
-    table: Table
-    transport: Transport
-
-    def close(self) -> None:
-        self.transport.close()
-
-
-def open_tools(rt: Runtime) -> Tools:
-    """Raises SettingsError. Make it in the process that uses it, and close it."""
-    chain = keychain(rt.settings)
-    tokens = Tokens(chain.vapid, rt.settings.vapid_subject or "")
-    table = table_of(rt.settings)
-    return Tools(chain, tokens, table, Transport(transport_rules(rt.settings), chain.rules))
 
 
 @dataclass
