@@ -84,6 +84,7 @@ CATALOG: Final[dict[str, EventKind]] = {
     "send.tampered": _kind("error", "service", "a sealed value does not open: moved, changed or under another key"),
     "send.claims_expired": _kind("warning", "rows ended", "senders died: what they had claimed was taken back"),
     "send.store_failed": _kind("error", "error", "the object store is away: nothing can be sent"),
+    "replay.held": _kind("warning", "service reason", "nobody can say how much may be sent again now: nothing is"),
     "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
 }
 
