@@ -151,19 +151,21 @@ def as_json(run: RunRow, done: Progress) -> dict[str, Any]:
     return {**fields, "progress": done}
 
 
+def ago(window: timedelta) -> str:
+    return f"{format_duration(window)} ago" if window else "its opening"
+
+
 def described(run: RunRow, done: Progress) -> dict[str, object]:
-    windows = {name: format_duration(timedelta(seconds=seconds)) for name, seconds in run.windows.items()}
+    windows = {name: ago(timedelta(seconds=seconds)) for name, seconds in run.windows.items()}
     left = f"{done.due:,} due, {done.claimed:,} in hand{'' if run.walked else ', more pages to come'}"
     return {
         "run": str(run.run_id),
         "sweep": run.sweep,
         "state": state_of(run),
-        "filter": run.filter or None,
-        "options": [f"{name}: {value}" for name, value in run.options.items()],
         "started by": run.started_by + (", forced" if run.force else ""),
         "opened": run.opened_at,
         "closed": run.closed_at,
-        "cut-offs": [f"{name}: {shown(time)} ({windows[name]} ago)" for name, time in run.cutoff_times.items()],
+        "cut-offs": [f"{name}: {shown(time)} ({windows[name]})" for name, time in run.cutoff_times.items()],
         "walked along": run.walk,
         "rows meant": run.eligible_rows,
         "of table rows": run.table_rows,
@@ -171,7 +173,16 @@ def described(run: RunRow, done: Progress) -> dict[str, object]:
         "rows done": done.rows_done,
         "rows locked": done.rows_locked,
         "batches": f"{done.done:,} done, {left}" if run.closed_at is None else f"{done.done:,} done",
-        "outcomes": counted(run) or None,
-        "failures in a row": run.failures_in_row or None,
         "quarantined": done.quarantined,
+    } | acted(run)
+
+
+def acted(run: RunRow) -> dict[str, object]:
+    """What only runs that act have, where they have it."""
+    fields: dict[str, object] = {
+        "filter": run.filter,
+        "options": [f"{name}: {value}" for name, value in run.options.items()],
+        "outcomes": counted(run),
+        "failures in a row": run.failures_in_row,
     }
+    return {name: value for name, value in fields.items() if value}

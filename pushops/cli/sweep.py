@@ -10,7 +10,7 @@ from pushops.cli.context import SweepName, actor, opened, sweep_named
 from pushops.cli.exits import DOCUMENTED, Exit
 from pushops.cli.output import Json, duration, note, print_fields, print_json, print_table, say, short, tell
 from pushops.cli.progress import follow_run
-from pushops.cli.run import Timeout, Why, as_json, finish, state_of
+from pushops.cli.run import Timeout, Why, ago, as_json, finish, state_of
 from pushops.errors import BrokerError, SettingsError
 from pushops.retention.policies import SWEEPS
 from pushops.runtime import Runtime
@@ -58,7 +58,7 @@ def list_(json_: Json = False) -> None:
         (
             each["name"],
             _windows(each["windows"], "\n"),
-            _day(each["last_done"]) if each["windows"] else "",
+            "" if each["name"] in BESIDE else _day(each["last_done"]),
             each["state"],
         )
         for each in found
@@ -202,7 +202,7 @@ def _about(rt: Runtime, sweep: Sweep) -> dict[str, Any]:
     return {
         "name": sweep.name,
         "meaning": sweep.meaning,
-        "windows": runs.windows_of(rt.settings, sweep),
+        "windows": {name: window for name, window in runs.windows_of(rt.settings, sweep).items() if window},
         "state": state + (f", {apart} set apart" if apart else ""),
         "paused": paused,
         "open_run": found[0].run_id if found else None,
@@ -261,7 +261,7 @@ def _show(found: Preview, *, json_: bool) -> None:
             "oldest": found.oldest,
             "sample": found.sample,
             "cut-offs": [
-                f"{name}: {when:%Y-%m-%d %H:%M:%S%z} ({format_duration(found.windows[name])} ago)"
+                f"{name}: {when:%Y-%m-%d %H:%M:%S%z} ({ago(found.windows[name])})"
                 for name, when in found.cutoffs.items()
             ],
             "batches": _batches(found),

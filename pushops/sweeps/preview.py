@@ -28,7 +28,7 @@ class Preview:
     """``eligible`` is exact, or None with ``unknown`` saying why; so are all that follow from it.
 
     ``quarantined`` entries are counted in ``eligible`` and would be left alone. ``readings`` are those that a run
-    opened now would meet. ``pace_from`` is ``last runs`` or ``settings``.
+    opened now would meet. ``pace_from`` is ``last runs`` or ``settings``, or ``nothing`` of what acts and never ran.
     """
 
     sweep: str
@@ -72,7 +72,7 @@ def preview(rt: Runtime, sweep: Sweep, order: Order) -> Preview:
     walk = runs.walk_for(rt.settings, sweep, size, order.row_limit)
     page = runs.size_of(rt.settings, sweep, known.control, order.options)
     meant = size.eligible if size.eligible is None or order.row_limit is None else min(size.eligible, order.row_limit)
-    rate = known.pace or usual_pace(rt.settings, sweep, page)
+    rate = known.pace or (0.0 if sweep.acting else usual_pace(rt.settings, sweep, page))
     run = imagined(sweep, known.now, windows, walk, size, force=order.force)
     return Preview(
         sweep=sweep.name,
@@ -89,8 +89,8 @@ def preview(rt: Runtime, sweep: Sweep, order: Order) -> Preview:
         batches=count_batches(walk, page, meant, size),
         quarantined=known.quarantined,
         rows_per_s=round(rate, 1),
-        pace_from="last runs" if known.pace else "settings",
-        eta=None if meant is None else timedelta(seconds=ceil(meant / rate)),
+        pace_from="last runs" if known.pace else "settings" if rate else "nothing",
+        eta=timedelta(seconds=ceil(meant / rate)) if meant is not None and rate else None,
         open_run=known.open_run.run_id if known.open_run else None,
         readings=gauge.read(rt, sweep, run),
     )

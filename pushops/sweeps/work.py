@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
@@ -34,11 +34,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Worked:
-    """What a shift did; ``ring_after`` when another message should follow, ``more_pages`` when pages run low."""
+    """What a shift did; ``ring_after`` when another message should follow, ``more_pages`` when pages run low.
+
+    ``next_run`` is whose message that is: of several runs of a sweep, one that waits for a slot comes first.
+    """
 
     outcome: Outcome
     batches: int = 0
     ring_after: timedelta | None = None
+    next_run: UUID | None = None
     more_pages: bool = False
     reading: Reading | None = None
 
@@ -76,7 +80,7 @@ def _with_slot(rt: Runtime, sweep: Sweep, run: RunRow, ids: list[UUID], length: 
         # Who acts holds no connection meanwhile: the act asks the pool for others.
         with nullcontext() if sweep.acting else rt.db.borrowed() as conn:
             done = _loop(Shift(rt, sweep, run, held, holder, conn), ids, length)
-        return _look_ahead(rt, sweep, run, done)
+        return _hand_over(rt, sweep, run, _look_ahead(rt, sweep, run, done))
     finally:
         pause = runs.pause_of(rt.settings, sweep)
         with rt.db.transaction(asynchronous=True) as tx:
@@ -137,6 +141,15 @@ def _look_ahead(rt: Runtime, sweep: Sweep, run: RunRow, done: _Done) -> Worked:
         runs.conclude(rt, sweep, run.run_id)
         left = _left(rt, run)
     return _what_next(rt, run, done, left)
+
+
+def _hand_over(rt: Runtime, sweep: Sweep, run: RunRow, worked: Worked) -> Worked:
+    """Runs with different filters share the slots: who leaves one rings for the run that found none."""
+    if sweep.filtered is None:
+        return worked
+    with rt.db.transaction() as tx:
+        waiting = store.waiting_run(tx, sweep.name, run.run_id)
+    return worked if waiting is None else replace(worked, ring_after=timedelta(), next_run=waiting)
 
 
 def _left(rt: Runtime, run: RunRow) -> Ready:

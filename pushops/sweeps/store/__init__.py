@@ -61,6 +61,7 @@ from pushops.sweeps.store.runs import (
     recent_runs,
     run,
     unhold_run,
+    waiting_run,
 )
 from pushops.sweeps.store.slots import free_slot, rest, take_slot, working_slots
 
@@ -120,5 +121,6 @@ __all__ = [
     "table_facts",
     "take_slot",
     "unhold_run",
+    "waiting_run",
     "working_slots",
 ]

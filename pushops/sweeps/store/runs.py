@@ -184,6 +184,23 @@ SELECT r.state <> 'running' OR c.paused_at IS NOT NULL
  WHERE r.run_id = %(run_id)s::uuid"""
 
 
+# Another run of the sweep that has work and nobody at it: its workers found every slot taken.
+WAITING_RUN: Final[LiteralString] = """
+SELECT run_id FROM {schema}.sweep_run AS r
+ WHERE sweep = %(sweep)s::text AND run_id <> %(run_id)s::uuid AND closed_at IS NULL AND state = 'running'
+   AND held_by IS NULL
+   AND EXISTS (SELECT FROM {schema}.sweep_batch AS b WHERE b.run_id = r.run_id AND state IN ('due', 'claimed')
+               AND state = 'due' AND due_at <= clock_timestamp())
+   AND NOT EXISTS (SELECT FROM {schema}.sweep_batch AS b WHERE b.run_id = r.run_id AND state IN ('due', 'claimed')
+                   AND state = 'claimed' AND claimed_until >= clock_timestamp())
+ ORDER BY opened_at LIMIT 1"""
+
+
+def waiting_run(tx: Tx, sweep: str, run_id: UUID) -> UUID | None:
+    found: UUID | None = tx.scalar(WAITING_RUN, {"sweep": sweep, "run_id": run_id})
+    return found
+
+
 def add_outcomes(tx: Tx, run_id: UUID, counts: Mapping[str, int], *, streak: int = 0, reset: bool = False) -> int:
     """Count what came of rows; returns how many failures are in a row now, 0 where the run is gone.
 
