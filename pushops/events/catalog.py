@@ -85,6 +85,11 @@ CATALOG: Final[dict[str, EventKind]] = {
     "send.claims_expired": _kind("warning", "rows ended", "senders died: what they had claimed was taken back"),
     "send.store_failed": _kind("error", "error", "the object store is away: nothing can be sent"),
     "replay.held": _kind("warning", "service reason", "nobody can say how much may be sent again now: nothing is"),
+    "dlq.discarded": _kind("warning", "rows claimed locked actor why", "an operator discarded dead letters"),
+    "dlq.alarm": _kind(
+        "warning", "signal subject reading", "dead letters come as they should not; a page where it is grave"
+    ),
+    "dlq.calm": _kind("info", "signal subject", "what an alarm was about is over"),
     "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
 }
 
