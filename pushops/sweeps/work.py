@@ -42,9 +42,9 @@ class Worked:
     outcome: Outcome
     batches: int = 0
     ring_after: timedelta | None = None
-    next_run: UUID | None = None
     more_pages: bool = False
     reading: Reading | None = None
+    next_run: UUID | None = None
 
 
 def work(
@@ -103,11 +103,15 @@ def _take_slot(rt: Runtime, sweep: Sweep, holder: UUID) -> bool:
 
 @dataclass(frozen=True)
 class _Done:
-    """What the loop did: ``idle`` where it found nothing to claim, ``closed`` where a valve ended it."""
+    """What the loop did: ``idle`` where it found nothing to claim, ``closed`` where a valve ended it.
+
+    ``rest``: an act asked for so much time; whatever else is due had better wait as well.
+    """
 
     batches: int
     idle: bool = False
     closed: Reading | None = None
+    rest: timedelta | None = None
 
 
 def _loop(shift: Shift, ids: list[UUID], length: timedelta) -> _Done:
@@ -125,7 +129,7 @@ def _loop(shift: Shift, ids: list[UUID], length: timedelta) -> _Done:
         go_on = execute(shift, *found)
         batches += 1
         if not go_on or time.monotonic() + shift.pause.total_seconds() >= deadline:
-            return _Done(batches)
+            return _Done(batches, rest=shift.rests[-1] if shift.rests else None)
         if shift.pause:
             time.sleep(shift.pause.total_seconds())
 
@@ -137,7 +141,7 @@ def _look_ahead(rt: Runtime, sweep: Sweep, run: RunRow, done: _Done) -> Worked:
         return Worked(Outcome.HELD, done.batches, reading=done.closed)
     runs.fold(rt, sweep)
     left = _left(rt, run)
-    if done.idle or not left.due:
+    if done.idle or not left.due or sweep.acting:  # what was asked during an act is done after it
         runs.conclude(rt, sweep, run.run_id)
         left = _left(rt, run)
     return _what_next(rt, run, done, left)
@@ -163,6 +167,9 @@ def _what_next(rt: Runtime, run: RunRow, done: _Done, left: Ready) -> Worked:
         wait = left.next_due_at - tx.now if left.next_due_at else None
     running = after is not None and after.state == "running" and after.held_by != "setup"
     more = running and after is not None and not after.walked and left.due < rt.settings.sweep_low_water
-    ring = timedelta() if left.due else wait if wait is not None and wait <= SOON else None
+    wait = timedelta() if left.due else wait
+    if done.rest is not None:
+        wait = done.rest if wait is None else max(wait, done.rest)
+    ring = wait if wait is not None and wait <= SOON else None
     outcome = Outcome.WORKED if done.batches else Outcome.NOTHING_DUE
     return Worked(outcome, done.batches, ring if running else None, more)

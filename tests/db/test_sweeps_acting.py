@@ -1,9 +1,6 @@
 """Acting sweeps: claimed in a transaction, acted on in none, settled in another with the receipt."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, LiteralString
-from uuid import UUID
+from typing import Any
 
 import pytest
 
@@ -11,64 +8,18 @@ from pushops.db import Tx
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps.dispatch import Order, dispatch
-from pushops.sweeps.sql import literal
-from pushops.sweeps.sweep import Acted, Acting, Batch, Column, Page, Sweep
+from pushops.sweeps.sweep import Acted, Acting, Batch, Page, Sweep
 from pushops.sweeps.work import work
+from tests.errands import Errands, make_errands
 from tests.sweepdb import Conn, batch_states, drive, opened, receipts, scalar
 from tests.sweeping import expire_leases
 
 TEST = Order(started_by="test")
 
-SCRATCH: Final[LiteralString] = """
-CREATE TABLE errand (id bigint PRIMARY KEY, claimed_by uuid, done_at timestamptz)"""
-CLAIM: Final[LiteralString] = "UPDATE {{schema}}.errand SET claimed_by = %(batch_id)s::uuid WHERE {batch} RETURNING id"
-SETTLE: Final[LiteralString] = """
-UPDATE {schema}.errand SET done_at = now(), claimed_by = NULL
- WHERE id = ANY (%(ids)s::bigint[]) AND claimed_by = %(batch_id)s::uuid"""
-
-
-@dataclass
-class Errands:
-    """What was done outside, in order; ``before`` is called inside each act."""
-
-    pg: Conn
-    done: list[int] = field(default_factory=list)
-    before: Any = lambda _rt: None
-
-    def claim(self, tx: Tx, batch: Batch) -> Sequence[int]:
-        query = literal(CLAIM.format(batch=batch.clause))
-        return sorted(tx.scalars(query, batch.params))
-
-    def act(self, rt: Runtime, page: Page) -> Acted:
-        self.before(rt)
-        self.done += page.rows
-        return Acted(len(page.rows), result=list(page.rows))
-
-    def settle(self, tx: Tx, batch: Batch, acted: Acted) -> int:
-        return tx.run(SETTLE, {"ids": acted.result, "batch_id": UUID(batch.batch_id)})
-
-    @property
-    def sweep(self) -> Sweep:
-        return Sweep(
-            name="errands",
-            table="{schema}.errand",
-            index="errand_pkey",
-            key=(Column("id", "bigint"),),
-            identity=Column("id", "bigint"),
-            predicate="done_at IS NULL",
-            windows=(),
-            acting=Acting(self.claim, self.act, self.settle),
-        )
-
-    @property
-    def catalog(self) -> dict[str, Sweep]:
-        return {"errands": self.sweep}
-
 
 @pytest.fixture
 def errands(pg: Conn) -> Errands:
-    pg.execute(SCRATCH)
-    pg.execute("INSERT INTO errand SELECT n FROM generate_series(1, 10) AS n")
+    make_errands(pg)
     return Errands(pg)
 
 
