@@ -84,4 +84,4 @@ def _end(tx: Tx, shift: Shift, row: BatchRow, token: UUID, acted: Acted, done: i
         return Applied(done, 0, seconds, "done" if acted.stop is None else "stopped")
     if not store.put_back(tx, row.batch_id, token, done, acted.again):
         raise LostClaimError("expected to hold the batch, got none: its lease ran out and another took it")
-    return Applied(done, 0, 0.0, "put_back")
+    return Applied(done, 0, 0.0, "put_back", acted.again or None)

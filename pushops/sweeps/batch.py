@@ -60,7 +60,9 @@ def execute(shift: Shift, row: BatchRow, token: UUID) -> bool:
         return _record_failure(shift, row, token, error)
     if not shift.sweep.acting:
         _adapt(shift, applied)
-    return applied.end != "stopped"
+    if applied.rest is not None:
+        shift.rests.append(applied.rest)
+    return applied.end != "stopped" and applied.rest is None
 
 
 def _outcome(applied: Applied) -> str:

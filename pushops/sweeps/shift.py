@@ -28,12 +28,16 @@ class LostClaimError(PushopsError):
 
 @dataclass(frozen=True)
 class Applied:
-    """What came of a batch: ``done`` unless an act comes back for the rest of it or has ended the run."""
+    """What came of a batch: ``done`` unless an act comes back for the rest of it or has ended the run.
+
+    ``rest``: it has nothing to do before then, and what else is due of the run would find no more to do.
+    """
 
     rows: int
     locked: int
     seconds: float
     end: str = "done"
+    rest: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Shift:
     holder: UUID
     conn: Connection[Any] | None = None
     argued: set[int] = field(default_factory=set)  # page sizes that its batches have argued for already
+    rests: list[timedelta] = field(default_factory=list)  # what its acts asked for, until they come back
 
     @property
     def own(self) -> Connection[Any] | None:
