@@ -10,14 +10,16 @@ import typer
 from pushops.cli.context import actor, opened, unique
 from pushops.cli.dlq_filter import Campaign, Class, Code, Host, Since, Until, Words, a_moment, meant
 from pushops.cli.dlq_output import Format, say_story, say_triage, write_letters
-from pushops.cli.exits import DOCUMENTED
+from pushops.cli.exits import DOCUMENTED, Exit
 from pushops.cli.output import Json, note, print_json, print_table, say
 from pushops.cli.progress import meter
+from pushops.deadletters import alarms as alarming
 from pushops.deadletters import discarding, looking, triage
 from pushops.deadletters.discarding import Discarded
 from pushops.deadletters.filters import Filter
 from pushops.deadletters.letter import ReplayState
 from pushops.deadletters.looking import ALL, DeadLetter
+from pushops.events import Level
 from pushops.runtime import Runtime
 
 app = typer.Typer(no_args_is_help=True)
@@ -30,7 +32,7 @@ State = Annotated[
 
 @app.callback()
 def dlq() -> None:
-    """Dead letters: triage, list, show, export, discard. Endpoints, keys and payloads are never printed."""
+    """Dead letters: triage, list, show, export, discard, alarms. Endpoints, keys and payloads are never printed."""
 
 
 @app.command("triage")
@@ -147,6 +149,21 @@ def discard(
         say(f"{found.discarded:,} discarded{_held(found)}")
     elif found.matched:
         say("nothing was changed; --yes, or --count with their number, does it")
+
+
+@app.command(epilog=DOCUMENTED)
+def alarms(json_: Json = False) -> None:
+    """Whether letters come or lie as they should not; exit code 1 where somebody should be woken. Tells nobody."""
+    with opened() as rt:
+        found = alarming.current(rt)
+    grave = any(alarm.level is Level.PAGE for alarm in found)
+    if json_:
+        print_json({"ok": not grave, "alarms": found})
+    else:
+        rows = [(one.level, one.signal, one.subject or "-", one.reading) for one in found]
+        print_table(("LEVEL", "SIGNAL", "ABOUT", "BECAUSE"), rows, empty="nothing is as it should not be")
+    if grave:
+        raise typer.Exit(Exit.FAILED)
 
 
 def _discard(rt: Runtime, which: Filter, reason: str) -> Discarded:

@@ -121,6 +121,17 @@ CREATE TABLE {schema}.push_dlq_attempt (
   CONSTRAINT push_dlq_attempt_settled CHECK ((settled_at IS NULL) = (outcome IS NULL))
 ) WITH (fillfactor = 90);
 
+-- Alarms that were told of and are not over, so that none is told twice; and every code that was ever parked.
+CREATE TABLE {schema}.push_dlq_alarm (
+  signal   text NOT NULL,
+  subject  text NOT NULL DEFAULT '',
+  level    text NOT NULL,
+  since    timestamptz NOT NULL DEFAULT now(),
+  seen_at  timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (signal, subject),
+  CONSTRAINT push_dlq_alarm_level CHECK (level IN ('warning', 'page'))
+);
+
 -- What a run is asked beside its filter, what came of its rows by name, and how many failures came in a row.
 ALTER TABLE {schema}.sweep_run ADD COLUMN options jsonb NOT NULL DEFAULT '{}';
 ALTER TABLE {schema}.sweep_run ADD COLUMN outcomes jsonb NOT NULL DEFAULT '{}';
