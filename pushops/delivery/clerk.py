@@ -11,15 +11,14 @@ from uuid import UUID
 
 from pushops.delivery import claiming, holds, settling
 from pushops.delivery.claiming import Taken
+from pushops.delivery.meaning import patiently
 from pushops.delivery.settling import Attempt, Settled
 from pushops.delivery.store import lanes as lanes_store
 from pushops.delivery.store.lanes import Lane
-from pushops.errors import TransientDatabaseError
 from pushops.runtime import Runtime
 from pushops.sweeps.sql import PLAN_INDEX
 
 THREADS: Final = 3  # each takes one connection; the shift itself takes another
-SETTLE_TRIES: Final = 15  # about twenty seconds: a restarted PostgreSQL is back by then, and the leases still hold
 
 
 @dataclass(frozen=True)
@@ -105,10 +104,4 @@ class Clerk:
         return [lane for lane in lanes if lane not in missing]
 
     def _settle(self, service: str, attempts: Sequence[Attempt]) -> Settled:
-        """A database that is away for a moment must not make ambiguous what was answered."""
-        for tries in range(SETTLE_TRIES - 1):
-            try:
-                return settling.settle(self._rt, service, self._token, attempts)
-            except TransientDatabaseError:
-                time.sleep(min(2.0, 0.1 * 2**tries))
-        return settling.settle(self._rt, service, self._token, attempts)
+        return patiently(lambda: settling.settle(self._rt, service, self._token, attempts))

@@ -1,5 +1,6 @@
 """What answers mean, whoever sent: for the push service and our keys, for the subscriptions, for what waits there."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pushops.delivery.observing import Kind, Observation, Observed
 from pushops.delivery.preparing import Outgoing, host_of
 from pushops.delivery.store import lanes, ledger
 from pushops.delivery.store.ledger import Claimed
-from pushops.errors import ContendedError
+from pushops.errors import ContendedError, TransientDatabaseError
 from pushops.runtime import Runtime
 from pushops.subscriptions.evidence import Evidence, EvidenceOutcome, Finding, apply_batch
 from pushops.subscriptions.lifecycle import END_REASON, Event
@@ -24,6 +25,7 @@ from pushops.sweeps.sql import PLAN_INDEX
 T = TypeVar("T")
 Key = tuple[UUID, bytes]
 
+SETTLE_TRIES: Final = 15  # about twenty seconds: a restarted PostgreSQL is back by then, and the leases still hold
 TRIES: Final = 5  # a deadlock's loser begins again; the winner has gone on by then
 SLOW_SHARE: Final = 0.2  # of a batch that was throttled: then it is the push service, no longer one endpoint
 SLOW_LEAST: Final = 3
@@ -76,6 +78,16 @@ def settle_in_one(rt: Runtime, work: Callable[[Tx], T]) -> T:
             if tries == TRIES - 1:
                 raise
     raise AssertionError("expected the last try to return or to raise")
+
+
+def patiently(settle: Callable[[], T]) -> T:
+    """A database that is away for a moment must not make ambiguous what was answered."""
+    for tries in range(SETTLE_TRIES - 1):
+        try:
+            return settle()
+        except TransientDatabaseError:
+            time.sleep(min(2.0, 0.1 * 2**tries))
+    return settle()
 
 
 def believe(tx: Tx, rt: Runtime, service: str, attempts: Sequence[Attempt]) -> Believed:

@@ -142,8 +142,8 @@ def _plan(verdict: Verdict, answer: Answer, facts: Facts, settings: Settings, no
     """How long to wait, and what for."""
     if verdict.outcome is Outcome.THROTTLED:
         wait = wait_of(answer, verdict, settings, now)
-        return _Plan(_later(wait, facts, settings), spends=False, why=Why.THROTTLED)
-    backoff = _backoff(verdict, answer, facts, settings, now)
+        return _Plan(later(wait, facts.jitter, settings), spends=False, why=Why.THROTTLED)
+    backoff = back_off(verdict, answer, facts.attempts, facts.jitter, settings, now)
     if facts.waits:
         return _Plan(backoff, spends=False, why=Why.HELD)
     is_new = facts.last_code != verdict.code
@@ -175,18 +175,20 @@ def _asked(answer: Answer, settings: Settings, now: datetime) -> timedelta | Non
     return min(max(asked, shortest), settings.retry_after_max)
 
 
-def _backoff(verdict: Verdict, answer: Answer, facts: Facts, settings: Settings, now: datetime) -> timedelta:
+def back_off(
+    verdict: Verdict, answer: Answer, attempts: int, jitter: float, settings: Settings, now: datetime
+) -> timedelta:
     """Twice as long each time, and never shorter than the row or the push service wants."""
-    exponent = min(max(facts.attempts - 1, 0), 30)  # beyond any cap
-    own = min(settings.retry_base * (1 << exponent), settings.retry_cap) * (1 + settings.retry_jitter * facts.jitter)
+    exponent = min(max(attempts - 1, 0), 30)  # beyond any cap
+    own = min(settings.retry_base * (1 << exponent), settings.retry_cap) * (1 + settings.retry_jitter * jitter)
     asked = _asked(answer, settings, now)
-    least = timedelta(0) if asked is None else _later(asked, facts, settings)
+    least = timedelta(0) if asked is None else later(asked, jitter, settings)
     return max(own, least, verdict.wait or timedelta(0))
 
 
-def _later(wait: timedelta, facts: Facts, settings: Settings) -> timedelta:
+def later(wait: timedelta, jitter: float, settings: Settings) -> timedelta:
     """With jitter upward only: before what was asked for nothing is sent."""
-    return wait * (1 + settings.retry_jitter * abs(facts.jitter))
+    return wait * (1 + settings.retry_jitter * abs(jitter))
 
 
 def _is_spent(verdict: Verdict, facts: Facts, settings: Settings) -> bool:
