@@ -79,6 +79,8 @@ beat_schedule = {
     "age-expired": _hourly("age-expired", 20),
     "scrub-tombstones": _hourly("scrub-tombstones", 35),
     "purge-tombstones": _nightly("purge-tombstones", 2, 0),
+    "close-dead-letters": _dispatch("close-dead-letters", crontab(minute="*/10"), expires=600),
+    "purge-dead-letters": _nightly("purge-dead-letters", 3, 10),
     "purge-receipts": _nightly("purge-receipts", 3, 40),
     "purge-runs": _nightly("purge-runs", 3, 50),
     "purge-periods": _nightly("purge-periods", 4, 10),
@@ -90,6 +92,8 @@ beat_schedule = {
     "send-due": {"task": "pushops.send_due", "schedule": 5.0, "options": {"expires": 5.0}},
     # What workers had claimed that are gone.
     "reap-claims": {"task": "pushops.reap_claims", "schedule": 15.0, "options": {"expires": 15.0}},
+    # Letters that nobody has written yet: their worker died, or their table refused.
+    "tend-dead-letters": {"task": "pushops.tend_dead_letters", "schedule": 30.0, "options": {"expires": 30.0}},
     # What an interrupted guard left to do, holds whose key is back, rows of campaigns that go on.
     "tend-health": {"task": "pushops.tend_health", "schedule": 10.0, "options": {"expires": 10.0}},
     # Messages that begin now, whose doorbell was lost, or that have come to their end.

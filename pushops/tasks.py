@@ -12,6 +12,7 @@ import redis
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
+from pushops.deadletters import tending
 from pushops.delivery import fanning, finishing, guard, holds, partitions, providers, pump, retiring
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.rendering import check_renderer
@@ -179,6 +180,12 @@ def send_due() -> None:
 def reap_claims() -> None:
     """Take back what workers had claimed that are gone."""
     pump.reap(current_runtime())
+
+
+@app.task(name="pushops.tend_dead_letters")
+def tend_dead_letters() -> None:
+    """Write the letters that are owed, or wait in this host's spool."""
+    tending.tend(current_runtime())
 
 
 @app.task(name="pushops.tend_health")

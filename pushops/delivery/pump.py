@@ -7,6 +7,10 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
+from pushops.deadletters.letter import ErrorClass
+from pushops.deadletters.store import parking as store
+from pushops.deadletters.writer import park
+from pushops.delivery.retry import End
 from pushops.delivery.shift import NAME, Shift, Tools
 from pushops.delivery.store import ledger
 from pushops.delivery.store.ledger import Reaped
@@ -18,6 +22,7 @@ from pushops.sweeps.valves import Reading
 
 SHIFT: Final = timedelta(seconds=5)
 DEATHS: Final = 3  # a row that took so many workers with it goes no further
+LOST: Final = ErrorClass.POISON  # nobody is to try it once more unasked
 REAP_ROWS: Final = 1_000
 REAP_WAIT: Final = timedelta(seconds=30)
 
@@ -86,8 +91,11 @@ def reap(rt: Runtime) -> list[Reaped]:
     """Take back what dead workers had claimed. Where a POST may have begun, the message says whether to try again."""
     with rt.db.transaction(planner=PLAN_INDEX) as tx:
         found = ledger.reap(tx, limit=REAP_ROWS, wait=REAP_WAIT, deaths=DEATHS)
+        killers = {(row.message_id, row.endpoint_hash): LOST for row in found if row.outcome == End.WORKER_LOST}
+        letters = store.owe(tx, killers) if killers else ()
         ledger.forget_throttles(tx)
     if found:
         ended = sum(row.outcome is not None for row in found)
         rt.events.emit("send.claims_expired", rows=len(found), ended=ended)
+    park(rt, letters)
     return found

@@ -11,10 +11,14 @@ from typing import Any, Final
 from uuid import UUID
 
 from pushops.db import Tx
+from pushops.deadletters.letter import Letter
+from pushops.deadletters.store import parking as store
+from pushops.deadletters.writer import park
 from pushops.delivery import meaning, retry
 from pushops.delivery.classify import Outcome, learn, snippet
 from pushops.delivery.meaning import Attempt, Believed, Key, judge, key_of
 from pushops.delivery.observing import Kind
+from pushops.delivery.parking import dead
 from pushops.delivery.retry import Again, End, Ended, Facts
 from pushops.delivery.store import ledger
 from pushops.runtime import Runtime
@@ -27,7 +31,7 @@ __all__ = ["Attempt", "Settled", "judge", "settle"]
 class Settled:
     """How many attempts ended how; ``lost``: rows that were no longer ours; ``to_resign``: origins and key ids whose
     tokens were refused; ``waits``: the push service is sent probes only from now on, ``held_lanes`` of it are;
-    ``did``: what the evidence did to how many subscriptions.
+    ``did``: what the evidence did to how many subscriptions; ``letters``: what ended unresolved, and is owed.
     """
 
     outcomes: Mapping[Outcome, int]
@@ -36,6 +40,7 @@ class Settled:
     waits: bool
     held_lanes: frozenset[int]
     did: Mapping[EvidenceOutcome, int]
+    letters: Sequence[Letter] = ()
 
 
 def settle(rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]) -> Settled:
@@ -43,18 +48,20 @@ def settle(rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]) 
     believed, settled = meaning.settle_in_one(rt, lambda tx: _settle(tx, rt, service, token, attempts))
     rt.events.emit("send.settled", service=service, rows=len(attempts), lost=settled.lost, outcomes=settled.outcomes)
     meaning.tell(rt, service, attempts, believed.observed, settled.did)
+    park(rt, settled.letters)
     return settled
 
 
 def _settle(tx: Tx, rt: Runtime, service: str, token: UUID, attempts: Sequence[Attempt]) -> tuple[Believed, Settled]:
     believed = meaning.believe(tx, rt, service, attempts)
-    kept = _accepted(tx, token, attempts) | _others(tx, rt, token, attempts, believed)
+    others, letters = _others(tx, rt, token, attempts, believed)
+    kept = _accepted(tx, token, attempts) | others
     did = meaning.apply(tx, rt, service, attempts, believed, kept)
     observed = believed.observed
     counted = Counter(attempt.verdict.outcome for attempt in attempts)
     to_resign = meaning.refused_tokens(attempts)
     lost = len(attempts) - len(kept)
-    return believed, Settled(counted, lost, to_resign, observed.waits, observed.held_lanes, did)
+    return believed, Settled(counted, lost, to_resign, observed.waits, observed.held_lanes, did, letters)
 
 
 def _accepted(tx: Tx, token: UUID, attempts: Sequence[Attempt]) -> set[Key]:
@@ -73,9 +80,17 @@ def _others(
     token: UUID,
     attempts: Sequence[Attempt],
     believed: Believed,
-) -> set[Key]:
-    rows = [_row(tx, rt, attempt, believed) for attempt in attempts if attempt.verdict.outcome is not Outcome.ACCEPTED]
-    return ledger.settle(tx, token, json.dumps(rows)) if rows else set()
+) -> tuple[set[Key], Sequence[Letter]]:
+    """Rows that were ours, and the letters that those of them leave which ended unresolved."""
+    others = [attempt for attempt in attempts if attempt.verdict.outcome is not Outcome.ACCEPTED]
+    rows = [_row(tx, rt, attempt, believed) for attempt in others]
+    kept = ledger.settle(tx, token, json.dumps(rows)) if rows else set()
+    ended = {
+        key: found
+        for attempt, row in zip(others, rows, strict=True)
+        if (key := key_of(attempt.row)) in kept and (found := dead(attempt, row["outcome"]))
+    }
+    return kept, store.owe(tx, ended) if ended else ()
 
 
 def _row(tx: Tx, rt: Runtime, attempt: Attempt, believed: Believed) -> dict[str, Any]:
@@ -90,6 +105,7 @@ def _row(tx: Tx, rt: Runtime, attempt: Attempt, believed: Believed) -> dict[str,
         "code": verdict.code,
         "status": attempt.answer.status,
         "snippet": text,
+        "answer": verdict.outcome,
         "ambiguous": verdict.outcome is Outcome.AMBIGUOUS,
         "repeats": repeats,
         "suspect": meaning.kind(attempt) in SUSPECT,

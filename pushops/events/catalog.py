@@ -90,6 +90,12 @@ CATALOG: Final[dict[str, EventKind]] = {
         "warning", "signal subject reading", "dead letters come as they should not; a page where it is grave"
     ),
     "dlq.calm": _kind("info", "signal subject", "what an alarm was about is over"),
+    "dlq.parked": _kind("info", "rows codes", "what could not be delivered and is not resolved is kept"),
+    "dlq.spooled": _kind(
+        "page", "rows error", "the table of letters refuses: they wait in the spool; a page the first time in an hour"
+    ),
+    "dlq.ingested": _kind("info", "rows source", "letters that waited are in their table"),
+    "dlq.spool_failed": _kind("error", "rows error", "letters or lines that the spool or the table does not take"),
     "broker.failed": _kind("error", "task error", "a message could not be published; its rows stay due"),
 }
 

@@ -130,6 +130,13 @@ UPDATE {schema}.push_dispatch AS d
     + " RETURNING d.endpoint_hash, d.message_id"
 )
 
+# The attempts that failed, as a dead letter tells them: the last twenty, numbered through. What a hold gives
+# back is numbered too. A snippet stands where it is another than the one before.
+_PAST: Final[LiteralString] = """
+       history = CASE WHEN jsonb_array_length(d.history) >= 20 THEN d.history - 0 ELSE coalesce(d.history, '[]') END
+                 || jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+                      'n', greatest(d.attempts, (d.history -> -1 ->> 'n')::integer + 1), 'at', d.last_attempt_at"""
+
 # spends false: the attempt is given back. suspect: it may turn out to have been a hold's or an outage's. What comes
 # back into a hold or an outage gets back what it cost on the way in: GIVE_BACK does not see what somebody has claimed.
 SETTLE: Final[LiteralString] = (
@@ -144,11 +151,14 @@ UPDATE {schema}.push_dispatch AS d
                       ELSE d.suspect END,
        ambiguous = least(d.ambiguous + r.ambiguous::integer, 1000), repeats = r.repeats,
        status = r.status, code = r.code, snippet = r.snippet, granted_ttl = r.granted_ttl,
-       claim_token = NULL, claimed_until = NULL, posted = false
+       claim_token = NULL, claimed_until = NULL, posted = false,"""
+    + _PAST
+    + """, 'status', r.status, 'code', r.code, 'outcome', r.answer,
+                      'snippet', CASE WHEN r.snippet IS DISTINCT FROM d.snippet THEN r.snippet END)))
   FROM json_to_recordset(%(rows)s::json) AS r
        (message_id uuid, endpoint_hash bytea, outcome text, code text, status integer, snippet text, wait text,
-        next_attempt_at timestamptz, spends boolean, suspect boolean, ambiguous boolean, repeats smallint,
-        granted_ttl integer)
+        answer text, next_attempt_at timestamptz, spends boolean, suspect boolean, ambiguous boolean,
+        repeats smallint, granted_ttl integer)
  WHERE """
     + _MINE
     + " RETURNING d.endpoint_hash, d.message_id"
@@ -186,7 +196,8 @@ UPDATE {schema}.push_dispatch AS d
 # A claim that ran out: its worker died or was cut off. Whether the POST was begun cannot be known where it may have
 # been; then the message says what to do. A row that took three workers with it, one after the other, goes no further:
 # repeats counts them, as it counts answers that are alike.
-REAP: Final[LiteralString] = """
+REAP: Final[LiteralString] = (
+    """
 WITH lost AS MATERIALIZED (
   SELECT d.message_id, d.endpoint_hash, d.posted,
          lives.lost AS deaths,
@@ -203,10 +214,14 @@ UPDATE {schema}.push_dispatch AS d
        code = CASE WHEN l.posted THEN 'lease_expired' ELSE 'worker_lost' END,
        state = CASE WHEN l.outcome IS NULL THEN 'due' ELSE 'ended' END, outcome = l.outcome,
        ended_at = CASE WHEN l.outcome IS NULL THEN NULL ELSE now() END,
-       wait = CASE WHEN l.posted THEN 'ambiguous' ELSE 'retry' END, next_attempt_at = now() + %(wait)s::interval
+       wait = CASE WHEN l.posted THEN 'ambiguous' ELSE 'retry' END, next_attempt_at = now() + %(wait)s::interval,"""
+    + _PAST
+    + """, 'code', CASE WHEN l.posted THEN 'lease_expired' ELSE 'worker_lost' END,
+                      'outcome', CASE WHEN l.posted THEN 'ambiguous' ELSE 'worker_lost' END)))
   FROM lost AS l
  WHERE d.message_id = l.message_id AND d.endpoint_hash = l.endpoint_hash
-RETURNING d.message_id, d.lane_id, d.outcome, d.wait"""
+RETURNING d.message_id, d.endpoint_hash, d.lane_id, d.outcome, d.wait"""
+)
 
 
 @dataclass(slots=True)  # not frozen: that would cost 8 microseconds a message, for 33 fields set one by one
@@ -258,6 +273,7 @@ class Key:
 @dataclass(frozen=True)
 class Reaped:
     message_id: UUID
+    endpoint_hash: bytes
     lane_id: int
     outcome: str | None
     wait: str | None
