@@ -115,6 +115,29 @@ PURGE_MESSAGES: Final = Sweep(
     windows=(Window("cutoff", ("ledger_retention",), floor=30 * _DAY),),
     effect=store.PURGE_MESSAGES,
 )
+_LETTER: Final = Column("dlq_id", "uuid")
+CLOSE_DEAD_LETTERS: Final = Sweep(
+    name="close-dead-letters",
+    meaning="parked letters end when they expire: nobody may send them any more",
+    table="{schema}.push_dlq",
+    index="push_dlq_close",
+    key=(Column("expires_at", "timestamptz"), _LETTER),
+    identity=_LETTER,
+    predicate=store.LETTER_STALE,
+    windows=(Window("opened", (), floor=timedelta()),),
+    effect=store.CLOSE_LETTERS,
+)
+PURGE_DEAD_LETTERS: Final = Sweep(
+    name="purge-dead-letters",
+    meaning="closed letters are deleted with their attempts PUSHOPS_DEAD_LETTER_RETENTION after their parking",
+    table="{schema}.push_dlq",
+    index="push_dlq_inflow",
+    key=(Column("parked_at", "timestamptz"), _LETTER),
+    identity=_LETTER,
+    predicate=store.LETTER_OVER,
+    windows=(Window("cutoff", ("dead_letter_retention",), floor=30 * _DAY),),
+    effect=store.PURGE_LETTERS,
+)
 PURGE_EVIDENCE: Final = Sweep(
     name="purge-evidence",
     meaning="what push services said against subscriptions is deleted after PUSHOPS_LEDGER_RETENTION",
@@ -160,6 +183,8 @@ SWEEPS: Final[dict[str, Sweep]] = {
         PURGE_RECEIPTS,
         PURGE_RUNS,
         PURGE_MESSAGES,
+        CLOSE_DEAD_LETTERS,
+        PURGE_DEAD_LETTERS,
         PURGE_EVIDENCE,
         PURGE_ANSWERS,
         PURGE_AUDIT,

@@ -162,6 +162,24 @@ PURGE_MESSAGES: Final[LiteralString] = """
 WITH gone AS (DELETE FROM {schema}.push_message WHERE {batch} RETURNING 1)
 SELECT count(*)::int FROM gone"""
 
+# Whoever has one claimed settles it, or the reaper parks it again: no holder loses its letter.
+LETTER_STALE: Final[LiteralString] = "replay_state = 'parked' AND expires_at <= %(opened)s::timestamptz"
+
+CLOSE_LETTERS: Final[LiteralString] = """
+WITH closed AS (
+  UPDATE {schema}.push_dlq
+     SET replay_state = 'discarded', close_reason = 'ttl_expired', closed_by = 'close-dead-letters', closed_at = now()
+   WHERE {batch} RETURNING 1)
+SELECT count(*)::int FROM closed"""
+
+# From its parking on, so that whoever closes one late keeps it no longer.
+LETTER_OVER: Final[LiteralString] = "closed_at IS NOT NULL AND parked_at < %(cutoff)s::timestamptz"
+
+PURGE_LETTERS: Final[LiteralString] = """
+WITH gone AS (DELETE FROM {schema}.push_dlq WHERE {batch} RETURNING replay_key),
+attempts AS (DELETE FROM {schema}.push_dlq_attempt AS a USING gone WHERE a.replay_key = gone.replay_key)
+SELECT count(*)::int FROM gone"""
+
 # What waits for somebody's judgement stays, however long.
 EVIDENCE_OVER: Final[LiteralString] = "at < %(cutoff)s::timestamptz AND state <> 'pending'"
 

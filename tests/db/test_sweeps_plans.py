@@ -18,6 +18,7 @@ from pushops.sweeps.batch import Shift
 from pushops.sweeps.sql import Held
 from pushops.sweeps.store import BatchRow, PageEnd, RunRow
 from pushops.sweeps.sweep import Sweep, Walk
+from tests.letters import CLOSED, park_letters
 from tests.made import make_settings
 from tests.sweepdb import Conn, add_ended, add_live, add_tombstones, open_run, opened
 
@@ -56,9 +57,12 @@ INSERT INTO push_evidence
 SELECT closed_at, 'fcm', message_id, '\\x00', 1, 'gone', closed_at, 'applied' FROM push_message"""
 ANSWERS = "INSERT INTO push_answer (push_service, minute) SELECT 'fcm', closed_at FROM push_message"
 AUDIT = "INSERT INTO audit (audit_id, at, verb, actor) SELECT message_id, closed_at, 'test', 'test' FROM push_message"
+ATTEMPTS = """
+INSERT INTO push_dlq_attempt (replay_key, attempt, kind, settled_at, outcome)
+SELECT replay_key, n, 'live', now(), 'unavailable' FROM push_dlq, generate_series(1, 3) AS n"""
 TABLES = (
     "push_subscription", "subscription_period", "sweep_run", "sweep_batch", "sweep_receipt", "push_message",
-    "push_evidence", "push_answer", "audit",
+    "push_evidence", "push_answer", "audit", "push_dlq", "push_dlq_attempt",
 )  # fmt: skip
 
 
@@ -72,6 +76,11 @@ def fill(pg: Conn) -> None:
     add_ended(pg, 8_000, deleted_at="now() - interval '8 days' + n * interval '1 minute'")
     for statement in (PERIODS, RUNS, BATCHES, RECEIPTS, MESSAGES, LEDGER, EVIDENCE, ANSWERS, AUDIT):
         pg.execute(statement, {})
+    quarter = "n * interval '15 minutes'"
+    park_letters(pg, 6_000, expires_at=f"now() + {quarter}")
+    park_letters(pg, 6_000, expires_at=f"now() - {quarter}")
+    park_letters(pg, 12_000, parked_at=f"now() - {quarter}", **CLOSED)
+    pg.execute(ATTEMPTS, {})
 
 
 @pytest.fixture(scope="module")

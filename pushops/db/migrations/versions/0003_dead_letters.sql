@@ -86,8 +86,8 @@ CREATE INDEX push_dlq_triage ON {schema}.push_dlq
   WHERE replay_state IN ('parked', 'claimed');
 CREATE INDEX push_dlq_close ON {schema}.push_dlq (expires_at, dlq_id) WHERE replay_state = 'parked';
 CREATE INDEX push_dlq_claimed ON {schema}.push_dlq (claimed_until) WHERE replay_state = 'claimed';
-CREATE INDEX push_dlq_purge ON {schema}.push_dlq (parked_at, dlq_id) WHERE closed_at IS NOT NULL;
-CREATE INDEX push_dlq_inflow ON {schema}.push_dlq (parked_at);
+-- What came lately; and the walk of the purge, since what is old is closed.
+CREATE INDEX push_dlq_inflow ON {schema}.push_dlq (parked_at, dlq_id);
 
 -- What a letter is may change, what it is about never does: whatever is done to it, it is not a minute younger.
 CREATE TRIGGER push_dlq_fixed
