@@ -25,6 +25,7 @@ SUFFIX: Final = ".jsonl"
 BROKEN: Final = ".broken"
 NOBODY_ELSE: Final = 0o077
 FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # no pipe is waited for
+STRANGE: Final = (errno.ELOOP, errno.EACCES, errno.EISDIR, errno.ENXIO)
 
 
 class SpoolError(PushopsError):
@@ -116,7 +117,7 @@ def _open(path: Path, create: int = 0) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EACCES) and os.path.lexists(path):
+        if error.errno in STRANGE and os.path.lexists(path):
             raise SpoolError(f"expected a file of our own in the spool, got {errno.errorcode[error.errno]}") from None
         raise
     try:

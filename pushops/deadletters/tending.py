@@ -32,19 +32,22 @@ def _pay(rt: Runtime, until: float) -> int:
         page = _owed(rt, after)
         if not page:
             break
-        refused = write_apart(rt, page)
-        rows += len(page) - len(refused)
         after = page[-1]
+        letters = [owed for owed in page if not owed.gone]
+        refused = write_apart(rt, letters)
+        rows += len(letters) - len(refused)
         _complain(rt, len(refused), "the table refuses them")
     _say(rt, rows, "owed")
     return rows
 
 
 def _owed(rt: Runtime, after: Owed | None) -> list[Owed]:
+    """A page of letters; those whose week of the ledger is gone are owed no more: nothing is left to make them of."""
     with rt.db.transaction(planner=PLAN_INDEX) as tx:
         page = store.owed(tx, older=FRESH, after=after, limit=PAGE)
-        gone = 0 if page else store.forget(tx, older=FRESH)
-    _complain(rt, gone, "their ledger rows are gone")
+        gone = [(owed.message_id, owed.endpoint_hash) for owed in page if owed.gone]
+        store.forget(tx, gone)
+    _complain(rt, len(gone), "their ledger rows are gone")
     return page
 
 

@@ -16,17 +16,19 @@ FIRST: Final = (datetime(1970, 1, 1, tzinfo=UTC), UUID(int=0), b"")
 
 # In the transaction in which the ledger row ends: from then on somebody will write the letter.
 OWE: Final[LiteralString] = """
-INSERT INTO {schema}.push_unparked (message_id, endpoint_hash, error_class)
+INSERT INTO {schema}.push_unparked AS u (message_id, endpoint_hash, error_class)
 SELECT message_id, endpoint_hash, error_class
   FROM unnest(%(messages)s::uuid[], %(hashes)s::bytea[], %(classes)s::text[])
        AS r (message_id, endpoint_hash, error_class)
-    ON CONFLICT DO NOTHING"""
+ ORDER BY message_id, endpoint_hash
+    ON CONFLICT (message_id, endpoint_hash) DO UPDATE SET error_class = EXCLUDED.error_class, ended_at = now()"""
 
 # All that a letter says, so that it can be written when ledger and message are long gone. What killed its worker has no
 # answer of its own: the snippet is of an answer before.
 _LETTER: Final[LiteralString] = """
-SELECT u.ended_at, d.message_id, d.subscription_id, d.endpoint_hash, coalesce(l.host, '') AS endpoint_host,
-       coalesce(l.push_service, 'other') AS push_service, d.user_id AS owner, d.owner_no, m.campaign_id, m.payload_ref,
+SELECT u.ended_at, d.message_id IS NULL AS gone, u.message_id, d.subscription_id, u.endpoint_hash,
+       coalesce(l.host, '') AS endpoint_host, coalesce(l.push_service, 'other') AS push_service, d.user_id AS owner,
+       d.owner_no, m.campaign_id, m.payload_ref,
        greatest(d.attempts, (d.history -> -1 ->> 'n')::integer)::integer AS attempt_count,
        d.first_attempt_at, d.last_attempt_at, d.status AS terminal_status, u.error_class,
        coalesce(d.code, 'unknown') AS error_code,
@@ -35,30 +37,28 @@ SELECT u.ended_at, d.message_id, d.subscription_id, d.endpoint_hash, coalesce(l.
        coalesce(m.on_in_doubt, 'discard') AS on_in_doubt,
        coalesce(d.history -> -1 ->> 'outcome' = 'ambiguous', false) AS in_doubt,
        coalesce(d.history, '[]') AS history
-  FROM {schema}.push_unparked AS u
-  JOIN {schema}.push_dispatch AS d USING (message_id, endpoint_hash)
+  FROM u
+  LEFT JOIN {schema}.push_dispatch AS d USING (message_id, endpoint_hash)
   LEFT JOIN {schema}.push_message AS m USING (message_id)
   LEFT JOIN {schema}.push_lane AS l USING (lane_id)"""
 LETTERS: Final[LiteralString] = (
-    _LETTER
-    + """
- WHERE (u.message_id, u.endpoint_hash) IN (SELECT * FROM unnest(%(messages)s::uuid[], %(hashes)s::bytea[]))"""
+    """
+WITH u AS MATERIALIZED (
+  SELECT * FROM unnest(%(messages)s::uuid[], %(hashes)s::bytea[]) AS r (message_id, endpoint_hash)
+    JOIN {schema}.push_unparked USING (message_id, endpoint_hash))"""
+    + _LETTER
 )
-# Page by page: one that cannot be written is not in the way of those behind it.
 OWED: Final[LiteralString] = (
-    _LETTER
-    + """
- WHERE u.ended_at < now() - %(older)s::interval
-   AND (u.ended_at, u.message_id, u.endpoint_hash)
-       > (%(after_at)s::timestamptz, %(after_message)s::uuid, %(after_hash)s::bytea)
- ORDER BY u.ended_at, u.message_id, u.endpoint_hash LIMIT %(limit)s::integer"""
+    """
+WITH u AS MATERIALIZED (
+  SELECT * FROM {schema}.push_unparked
+   WHERE ended_at < now() - %(older)s::interval
+     AND (ended_at, message_id, endpoint_hash)
+         > (%(after_at)s::timestamptz, %(after_message)s::uuid, %(after_hash)s::bytea)
+   ORDER BY ended_at, message_id, endpoint_hash LIMIT %(limit)s::integer)"""
+    + _LETTER
+    + " ORDER BY u.ended_at, u.message_id, u.endpoint_hash"
 )
-# The week of the ledger is gone: nothing is left to make a letter of.
-FORGET: Final[LiteralString] = """
-DELETE FROM {schema}.push_unparked AS u
- WHERE ended_at < now() - %(older)s::interval
-   AND NOT EXISTS (SELECT FROM {schema}.push_dispatch AS d
-                    WHERE d.message_id = u.message_id AND d.endpoint_hash = u.endpoint_hash)"""
 
 # A letter that comes again, from a spool or since its ledger row was opened once more, says what the later attempt said
 # and nothing else. In the order of keys, so that two who write the same letters wait for each other and go on.
@@ -99,9 +99,10 @@ DELETE FROM {schema}.push_unparked AS u
 
 @dataclass(frozen=True, slots=True)
 class Owed(Letter):
-    """A letter that is owed, and since when."""
+    """A letter that is owed, and since when; ``gone``: so is its ledger row, and nothing else is known of it."""
 
     ended_at: datetime | None = None
+    gone: bool = False
 
 
 def owe(tx: Tx, ended: Mapping[Recipient, ErrorClass]) -> list[Owed]:
@@ -118,9 +119,9 @@ def owed(tx: Tx, *, older: timedelta, after: Owed | None, limit: int) -> list[Ow
     return [_read(row) for row in tx.rows(OWED, values, Owed)]
 
 
-def forget(tx: Tx, *, older: timedelta) -> int:
-    """Stop owing letters of ledger rows that are gone; how many."""
-    return tx.run(FORGET, {"older": older})
+def forget(tx: Tx, recipients: Sequence[Recipient]) -> int:
+    """Owe these letters no more."""
+    return tx.run(PAID, _keys(recipients))
 
 
 def write(tx: Tx, letters: Sequence[Letter]) -> None:
@@ -128,7 +129,7 @@ def write(tx: Tx, letters: Sequence[Letter]) -> None:
     found = [spell(letter) for letter in letters]
     tx.run(PARK, {"letters": json.dumps(found)})
     tx.run(ATTEMPTS, {"attempts": json.dumps([each for one in found for each in _attempts(one)])})
-    tx.run(PAID, _keys([(letter.message_id, letter.endpoint_hash) for letter in letters]))
+    forget(tx, [(letter.message_id, letter.endpoint_hash) for letter in letters])
 
 
 def _attempts(letter: Mapping[str, Any]) -> list[dict[str, Any]]:
