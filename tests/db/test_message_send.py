@@ -13,6 +13,7 @@ import pytest
 
 from pushops.delivery import payloads, sending
 from pushops.delivery.errors import ConflictError, MessageRefused, PayloadMissingError, PayloadStoreError
+from pushops.delivery.objects import MARK
 from pushops.delivery.preflight import Draft
 from pushops.delivery.sending import Sent
 from pushops.runtime import Runtime
@@ -33,7 +34,7 @@ def settings(settings: Settings, folder: Path) -> Settings:
 
 
 def objects(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != MARK]
 
 
 def messages(pg: Pg) -> int:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pushops.delivery import payloads
+from pushops.delivery import objects, payloads
 from pushops.errors import SettingsError
 from tests.made import make_settings
 
@@ -36,15 +36,15 @@ def test_the_same_payload_twice_counts_once_and_one_too_large_is_not_kept() -> N
 
 def test_without_a_url_they_lie_in_the_users_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert payloads._folder(make_settings(URL)) == tmp_path / "pushops" / "payloads"
+    assert objects.folder(None) == tmp_path / "pushops" / "payloads"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert payloads._folder(make_settings(URL)) == tmp_path / ".local" / "state" / "pushops" / "payloads"
+    assert objects.folder(None) == tmp_path / ".local" / "state" / "pushops" / "payloads"
 
 
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "a b%20c"
-    assert payloads._folder(make_settings(URL, payload_store=folder.as_uri())) == folder
+    assert objects.folder(folder.as_uri()) == folder
 
 
 @pytest.mark.parametrize(
