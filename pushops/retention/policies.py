@@ -3,7 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
-from pushops.retention import store
+from pushops.deadletters.replay.draining import DRAIN
+from pushops.retention import payloads, store
 from pushops.sweeps.sweep import Column, Fold, Sweep, Window
 
 _DAY: Final = timedelta(days=1)
@@ -115,6 +116,18 @@ PURGE_MESSAGES: Final = Sweep(
     windows=(Window("cutoff", ("ledger_retention",), floor=30 * _DAY),),
     effect=store.PURGE_MESSAGES,
 )
+PURGE_PAYLOADS: Final = Sweep(
+    name="purge-payloads",
+    meaning="payloads are deleted from their store PUSHOPS_PAYLOAD_GRACE after their messages expired",
+    table="{schema}.push_message",
+    index="push_message_payload",
+    key=(Column("coalesce(expires_at, closed_at)", "timestamptz"), Column("message_id", "uuid")),
+    identity=Column("message_id", "uuid"),
+    predicate=store.PAYLOAD_OVER,
+    windows=(Window("cutoff", ("payload_grace",), floor=timedelta(minutes=30)),),
+    acting=payloads.ACTING,
+    page_rows=payloads.page_rows,
+)
 _LETTER: Final = Column("dlq_id", "uuid")
 CLOSE_DEAD_LETTERS: Final = Sweep(
     name="close-dead-letters",
@@ -183,10 +196,12 @@ SWEEPS: Final[dict[str, Sweep]] = {
         PURGE_RECEIPTS,
         PURGE_RUNS,
         PURGE_MESSAGES,
+        PURGE_PAYLOADS,
         CLOSE_DEAD_LETTERS,
         PURGE_DEAD_LETTERS,
         PURGE_EVIDENCE,
         PURGE_ANSWERS,
         PURGE_AUDIT,
+        DRAIN,
     )
 }

@@ -143,7 +143,7 @@ def _turn(rt: Runtime, catalog: Mapping[str, Sweep], sweep: Sweep, run: RunRow, 
     if held_by(run) is None and _in_the_middle(worked):
         return
     dispatch(rt, sweep, None, again)
-    if not worked.batches:
+    if not worked.batches or worked.ring_after:
         stop.wait(READING_GOOD_FOR if worked.outcome is Outcome.HELD else min(worked.ring_after or LOOK, LOOK))
 
 

@@ -105,6 +105,26 @@ SELECT j.dlq_id, j.replay_key, j.attempt, j.replay_count, j.on_in_doubt, j.messa
   FROM judged AS j LEFT JOIN opened AS o USING (replay_key) ORDER BY j.dlq_id"""
 )
 
+# One letter, closed or not, and what the gates say of it; whoever asks is alone with it until they commit.
+ONE: Final[LiteralString] = (
+    """
+WITH letter AS MATERIALIZED (
+  SELECT """
+    + _LOOKED_AT
+    + """, replay_state, close_reason FROM {schema}.push_dlq WHERE dlq_id = %(dlq_id)s::uuid FOR UPDATE)
+SELECT d.dlq_id, d.push_service, m.rendered, n.lane_id, s.push_service AS label, d.endpoint_host AS host,
+       coalesce(s.vapid_key_id, '') AS vapid_key_id, d.replay_state, d.close_reason,"""
+    + VERDICT
+    + " AS verdict FROM letter AS d"
+    + STANDING
+)
+# An operator's own claim takes what a gate had closed as well.
+TAKE_BACK: Final[LiteralString] = """
+UPDATE {schema}.push_dlq
+   SET replay_state = 'claimed', claim_token = %(token)s::uuid, close_reason = NULL, closed_by = NULL, closed_at = NULL,
+       close_note = NULL, claimed_until = clock_timestamp() + %(lease)s::interval
+ WHERE dlq_id = %(dlq_id)s::uuid AND replay_state <> 'claimed'"""
+
 # The many: their attempt with them, and only where the letter is still ours.
 SETTLE_ACCEPTED: Final[LiteralString] = (
     """
@@ -221,6 +241,14 @@ class Sifted:
 
 
 @dataclass(frozen=True, slots=True)
+class Letter(Sifted):
+    """A letter as it stands, and as the gates find it."""
+
+    replay_state: str
+    close_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Reaped:
     """``opened``: its worker may have sent it."""
 
@@ -261,6 +289,16 @@ def open_letters(
     """Judge once more and open an attempt for what passes; ``verdict`` None says that it did. ``why``: it is forced."""
     values = {"ids": list(ids), "token": token, "lease": lease, "by": by, "run_id": run_id, "why": why}
     return tx.rows(OPEN, values | dict(gates), row)
+
+
+def one(tx: Tx, dlq_id: UUID, gates: Mapping[str, Any]) -> Letter | None:
+    """A letter with its lock; None where there is none."""
+    return tx.maybe(ONE, {"dlq_id": dlq_id, **gates}, Letter)
+
+
+def take_back(tx: Tx, dlq_id: UUID, *, token: UUID, lease: timedelta) -> bool:
+    """Claim a letter whatever it is, unless somebody has it in hand."""
+    return tx.run(TAKE_BACK, {"dlq_id": dlq_id, "token": token, "lease": lease}) == 1
 
 
 def settle_accepted(

@@ -1,0 +1,208 @@
+"""The sweep that sends letters again: at a pace, through four gates, and no letter twice."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from pushops.db import Tx
+from pushops.deadletters.filters import CLAUSE, from_key
+from pushops.deadletters.letter import ReplayOutcome
+from pushops.deadletters.replay.pacing import Pace
+from pushops.deadletters.replay.sending import HELD, Sender, Sent, counted_as
+from pushops.deadletters.replay.settling import Hand
+from pushops.deadletters.store import gates, replaying
+from pushops.deadletters.store.gates import POISON_TOO
+from pushops.deadletters.store.replaying import Sifted
+from pushops.delivery.store import lanes
+from pushops.delivery.tools import Tools, tools_of
+from pushops.runtime import Runtime
+from pushops.settings import Settings
+from pushops.sweeps import store as sweeps_store
+from pushops.sweeps.sql import PLAN_INDEX
+from pushops.sweeps.sweep import Acted, Acting, Batch, Column, Page, RunOptions, Sweep, Window
+
+NAME: Final = "drain-dead-letters"
+PAGE: Final = 500
+SPARE: Final = 0.5  # of a push service's bucket is left to live messages: they come first
+SHORT: Final = 0.5  # seconds that an act waits for its pace with a worker in hand
+REST: Final = timedelta(seconds=1)  # for whom the pace grants nothing: another worker has it
+STORE_AWAY: Final = timedelta(seconds=30)
+
+
+def claim(_tx: Tx, batch: Batch) -> Sequence[Batch]:
+    """Nothing yet: letters are claimed as many at a time as the pace grants."""
+    return [batch]
+
+
+def act(rt: Runtime, page: Page) -> Acted:
+    """Send a page's letters for a few seconds; what the pace does not grant yet comes back later."""
+    return _Act(rt, page, tools_of(rt)).run()
+
+
+def settle(tx: Tx, batch: Batch, acted: Acted) -> int:
+    """Letters are settled by then. What was left alone is counted once, when the page is done."""
+    if acted.result and acted.again is None:
+        sweeps_store.add_outcomes(tx, UUID(batch.run_id), {ReplayOutcome.HELD.value: acted.result})
+    return acted.rows
+
+
+@dataclass
+class _Act:
+    """One page's letters, for a few seconds."""
+
+    rt: Runtime
+    page: Page
+    tools: Tools
+    held: int = 0
+    counted: Counter[ReplayOutcome] = field(default_factory=Counter)
+    waiting: dict[str, deque[Sifted]] = field(default_factory=dict)  # by push service
+    left: int = 0  # claimed and not tried
+    wait: float = 0.0
+
+    def run(self) -> Acted:
+        now = self._sift()
+        pace = Pace(self.rt, self.page.options, self.page.opened_at, now)
+        stop = None
+        while self._waits() and stop is None and not self._over():
+            granted = self._take(pace)
+            sent = self._send(granted) if granted else None
+            if sent is not None:
+                stop = sent.stop
+                if sent.store_failed:
+                    return self._acted(STORE_AWAY)
+            elif self.counted and 0 < self.wait <= SHORT and time.monotonic() + self.wait < self.page.stop_at:
+                time.sleep(self.wait)
+            else:
+                break
+        return self._acted(self._again(), stop)
+
+    def _over(self) -> bool:
+        return time.monotonic() >= self.page.stop_at or self.page.asked()
+
+    def _waits(self) -> int:
+        return sum(map(len, self.waiting.values()))
+
+    def _again(self) -> timedelta | None:
+        """Whether the page comes back: at once where the time was over, after a rest where the pace was."""
+        if self._waits():
+            return timedelta(seconds=self.wait) if self.counted else max(REST, timedelta(seconds=self.wait))
+        return timedelta() if self.left else None
+
+    def _acted(self, again: timedelta | None, stop: str | None = None) -> Acted:
+        done = self.counted.total() - self.counted[ReplayOutcome.HELD]
+        return Acted(done, again, stop, result=self.held)
+
+    def _sift(self) -> datetime:
+        """End what the gates end; what they let through waits for the pace."""
+        (batch,) = self.page.rows
+        by, run_id = self._hand().by, UUID(self.page.run_id)
+        with self.rt.db.transaction(planner=PLAN_INDEX) as tx:
+            known = gates.params(self.tools.chain.vapid)
+            found = replaying.sift(tx, batch.clause, batch.params, known, by=by, run_id=run_id)
+            ended = Counter(counted_as(one.verdict) for one in found if one.verdict not in (None, HELD))
+            if ended:
+                sweeps_store.add_outcomes(tx, run_id, {name.value: rows for name, rows in ended.items()})
+            now = tx.now
+        self.counted.update(ended)
+        self.held = sum(one.verdict == HELD for one in found)
+        for one in found:
+            if one.verdict is None:
+                self.waiting.setdefault(one.push_service, deque()).append(one)
+        return now
+
+    def _take(self, pace: Pace) -> list[Sifted]:
+        """As many of each push service as its pace grants now."""
+        granted: list[Sifted] = []
+        waits = []
+        for service, letters in self.waiting.items():
+            grant = pace.take(service, len(letters))
+            granted += [letters.popleft() for _ in range(grant.granted)]
+            if letters:
+                waits.append(grant.wait)
+        self.wait = min(waits, default=0.0)
+        return granted
+
+    def _send(self, granted: Sequence[Sifted]) -> Sent | None:
+        """None where live messages leave no room."""
+        hand, waited = self._hand(), self._waits()
+        ours = self._claim(hand, granted)
+        if not ours:
+            return Sent() if self._waits() == waited else None
+        rendered = {one.dlq_id for one in granted if one.rendered}
+        sender = Sender(self.rt, self.tools, hand, stop_at=self.page.stop_at, asked=self.page.asked)
+        sent = sender.run(ours, rendered)
+        self.counted.update(sent.counted)
+        self.held += sent.held
+        self.left += sent.left
+        return sent
+
+    def _claim(self, hand: Hand, granted: Sequence[Sifted]) -> list[UUID]:
+        """Those of them that are ours now, as far as live messages leave room beside them."""
+        with self.rt.db.transaction(planner=PLAN_INDEX) as tx:
+            _make_lanes(tx, granted)
+            allowed = self._beside_live(tx, granted)
+            return sorted(
+                replaying.claim(tx, allowed, token=hand.token, lease=self.rt.settings.replay_lease, run_id=hand.run_id)
+            )
+
+    def _beside_live(self, tx: Tx, granted: Sequence[Sifted]) -> list[UUID]:
+        """What the push services' own buckets have to spare; the rest waits as if the pace had not granted it."""
+        allowed: list[UUID] = []
+        for service in sorted({one.push_service for one in granted}):
+            letters = [one for one in granted if one.push_service == service]
+            rate = self.rt.settings.rate_of(service)
+            spare = lanes.lock_rate(tx, service, rate) - int(SPARE * rate if rate > 1 else 0)
+            room = max(0, min(spare, len(letters)))
+            lanes.take(tx, service, room)
+            allowed += [one.dlq_id for one in letters[:room]]
+            self.waiting[service].extendleft(reversed(letters[room:]))
+            if letters[room:]:
+                self.wait = max(self.wait, SHORT)
+        return allowed
+
+    def _hand(self) -> Hand:
+        return Hand(uuid4(), f"run:{self.page.run_id}", UUID(self.page.run_id))
+
+
+def _make_lanes(tx: Tx, granted: Sequence[Sifted]) -> None:
+    """The ways there that nobody has taken yet."""
+    for service, host, key in sorted(
+        {(one.label or one.push_service, one.host, one.vapid_key_id) for one in granted if one.lane_id is None}
+    ):
+        lanes.find(tx, service, host, key)
+
+
+def filtered(key: str) -> Mapping[str, Any]:
+    """A run's filter as parameters of the predicate."""
+    return from_key(key).params()
+
+
+def page_rows(settings: Settings, options: RunOptions) -> int:
+    """As many as are sent within a third of their lease, at the pace of the fastest push service."""
+    fastest = max([settings.provider_rate, *settings.provider_rates.values()])
+    asked = options.get("rate")
+    pace = settings.replay_share * fastest if asked is None else min(float(asked), fastest)
+    return max(1, min(PAGE, int(pace * settings.replay_lease.total_seconds() / 3)))
+
+
+DRAIN: Final = Sweep(
+    name=NAME,
+    meaning="parked letters are sent again, at a share of the pace, as far as they still make sense",
+    table="{schema}.push_dlq",
+    index="push_dlq_parked",
+    key=(Column("dlq_id", "uuid"),),
+    identity=Column("dlq_id", "uuid"),
+    predicate="replay_state = 'parked' AND next_replay_at <= %(asked)s::timestamptz AND "
+    + POISON_TOO
+    + " AND "
+    + CLAUSE,
+    windows=(Window("asked", (), floor=timedelta()),),
+    acting=Acting(claim, act, settle),
+    filtered=filtered,
+    page_rows=page_rows,
+    max_parallel=lambda settings: settings.replay_parallel,
+)
