@@ -84,7 +84,20 @@ CATALOG: Final[dict[str, EventKind]] = {
     "send.tampered": _kind("error", "service", "a sealed value does not open: moved, changed or under another key"),
     "send.claims_expired": _kind("warning", "rows ended", "senders died: what they had claimed was taken back"),
     "send.store_failed": _kind("error", "error", "the object store is away: nothing can be sent"),
+    "payload.held": _kind(
+        "warning", "run batch error", "the object store is away: what is to go stays, and is tried again"
+    ),
     "replay.held": _kind("warning", "service reason", "nobody can say how much may be sent again now: nothing is"),
+    "replay.settled": _kind(
+        "debug", "service run rows lost outcomes", "a batch of answers to replays was written down"
+    ),
+    "replay.lost": _kind(
+        "warning", "service run rows", "answers to letters that another holds by now: nothing is done"
+    ),
+    "replay.claims_expired": _kind(
+        "warning", "rows in_doubt", "who held these letters is gone: taken back, or in doubt where they may be sent"
+    ),
+    "replay.resent": _kind("warning", "letter outcome actor why", "an operator had a letter sent once more"),
     "dlq.discarded": _kind("warning", "rows claimed locked actor why", "an operator discarded dead letters"),
     "dlq.alarm": _kind(
         "warning", "signal subject reading", "dead letters come as they should not; a page where it is grave"
