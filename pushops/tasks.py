@@ -12,12 +12,13 @@ import redis
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
+from pushops.deadletters import service as replays
 from pushops.deadletters import tending
 from pushops.delivery import fanning, finishing, guard, holds, partitions, providers, pump, retiring
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.rendering import check_renderer
 from pushops.delivery.tools import tools_of
-from pushops.errors import BrokerError, SettingsError
+from pushops.errors import BrokerError, RefusedError, SettingsError
 from pushops.events import Events
 from pushops.events.log import log_sink
 from pushops.retention.policies import SWEEPS
@@ -178,8 +179,26 @@ def send_due() -> None:
 
 @app.task(name="pushops.reap_claims")
 def reap_claims() -> None:
-    """Take back what workers had claimed that are gone."""
-    pump.reap(current_runtime())
+    """Take back what workers had claimed that are gone: messages, and letters that were being sent again."""
+    rt = current_runtime()
+    pump.reap(rt)
+    replays.reap(rt)
+
+
+@app.task(name="pushops.drain_dlq")
+def drain_dlq(run_id: str | None = None, **words: Any) -> None:  # noqa: ANN401  (a filter's words and a replay's options)
+    """Send dead letters again: all that the words mean, or go on with an open run."""
+    rt = current_runtime()
+    try:
+        if run_id is not None:
+            ids = _parse_ids(rt, "drain_dlq", run_id)
+            if ids is not None:
+                service.continue_run(rt, SWEEPS, bell(rt), ids[0])
+            return
+        meant, options = replays.parse_words(words)
+        replays.drain(rt, meant, options, bell(rt), started_by="task")
+    except RefusedError as error:
+        rt.events.emit("sweep.unknown_id", task="drain_dlq", reason=str(error))
 
 
 @app.task(name="pushops.tend_dead_letters")
