@@ -6,6 +6,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 from uuid import UUID
 
+from pushops.deadletters import alarms, discarding, looking, triage
+from pushops.deadletters.alarms import Alarm
+from pushops.deadletters.discarding import Discarded
+from pushops.deadletters.filters import parse
+from pushops.deadletters.looking import LetterPage, Story, Words
+from pushops.deadletters.triage import Triage
 from pushops.delivery import churn, guard, holds, providers
 from pushops.delivery import service as delivery
 from pushops.delivery.cancelling import Cancelled
@@ -340,6 +346,39 @@ class Ops:
     def churn(self, by: str, since: datetime, until: datetime) -> list[Churn]:
         """Who left, by ``service``, ``reason`` or the ``campaign`` that found out."""
         return churn.churn(self.runtime, churn.By(by), since, until)
+
+    def triage(self, *, new_since: datetime | None = None, limit: int = 50, **words: Unpack[Words]) -> Triage:
+        """Parked letters by class, code, host and campaign, the largest groups first, and faults that everybody has.
+
+        ``words`` say which letters are meant, as ``pushops dlq`` has them. ``new_since`` is a day ago unless said.
+        """
+        return triage.triage(self.runtime, parse(words), new_since=new_since, limit=limit)
+
+    def list_dead_letters(
+        self, *, state: str = "parked", after: UUID | None = None, limit: int = 100, **words: Unpack[Words]
+    ) -> LetterPage:
+        """A page of at most 1,000 letters in the order of parking; ``page.next`` is the ``after`` of the next one.
+
+        ``state`` may be ``all``. Raises RefusedError.
+        """
+        return looking.list_letters(self.runtime, parse(words), state=state, after=after, limit=limit)
+
+    def show_dead_letter(self, dlq_id: UUID) -> Story:
+        """One letter and every attempt at it; raises NotFoundError."""
+        return looking.show_letter(self.runtime, dlq_id)
+
+    def discard_dead_letters(
+        self, *, reason: str, actor: str, dry_run: bool = True, **words: Unpack[Words]
+    ) -> Discarded:
+        """Close the parked letters that are meant; by default only count them. What a replay has in hand stays.
+
+        Raises RefusedError without any word that says which.
+        """
+        return discarding.discard(self.runtime, parse(words), reason=reason, actor=actor, dry_run=dry_run)
+
+    def dead_letter_alarms(self) -> list[Alarm]:
+        """Whether letters come or lie as they should not, the grave first; tells nobody."""
+        return alarms.current(self.runtime)
 
     def show(
         self, *, endpoint: str | None = None, subscription_id: UUID | None = None, conn: Conn | None = None

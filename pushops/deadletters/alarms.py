@@ -17,7 +17,7 @@ from pushops.deadletters.store.alarms import Numbers, Part
 from pushops.deadletters.triage import MOST_MESSAGES, PATIENCE
 from pushops.events import Level
 from pushops.runtime import Runtime
-from pushops.sweeps.sql import PLAN_INDEX
+from pushops.sweeps.sql import PLAN_PAGES
 
 FEW: Final = 20  # letters below which a share says nothing
 MANY: Final = 100
@@ -70,7 +70,7 @@ class Facts:
 
 def current(rt: Runtime) -> list[Alarm]:
     """The alarms there are now; nothing is told or kept."""
-    with rt.db.transaction(statement_timeout=PATIENCE, planner=PLAN_INDEX) as tx:
+    with rt.db.transaction(statement_timeout=PATIENCE, planner=PLAN_PAGES) as tx:
         return judge(_facts(tx))
 
 
@@ -79,7 +79,7 @@ def tell(rt: Runtime) -> list[Alarm]:
 
     Once for each episode, whichever worker looks, and however often.
     """
-    with rt.db.transaction(statement_timeout=PATIENCE, planner=PLAN_INDEX) as tx:
+    with rt.db.transaction(statement_timeout=PATIENCE, planner=PLAN_PAGES) as tx:
         found = judge(_facts(tx))
         kept = [(str(one.signal), one.subject, str(one.level)) for one in found]
         told = {(episode.signal, episode.subject) for episode in store.begin(tx, kept)}

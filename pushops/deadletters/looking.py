@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from datetime import timedelta
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Final, TypedDict
 from uuid import UUID
 
 from pushops.deadletters.filters import Filter
@@ -27,6 +27,18 @@ class DeadLetter(Facts):
     """A letter. ``endpoint`` is the keyed tag that logs have too; ``has_payload``: its name is not forgotten."""
 
     endpoint: str
+
+
+class Words(TypedDict, total=False):
+    """Which letters are meant: all that every word holds for; times as such or in ISO 8601."""
+
+    error_class: str | None
+    code: str | None
+    host: str | None
+    campaign: str | None
+    since: datetime | str | None
+    until: datetime | str | None
+    text: str | None
 
 
 @dataclass(frozen=True)

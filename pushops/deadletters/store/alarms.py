@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 from pushops.db import Tx
 from pushops.deadletters.letter import FRESH_SECONDS
 
-# Every count stops where it is answer enough. The oldest are read in the order of parking, which is that of ids; their
+# Every count stops where it is answer enough. The oldest are read in the order of parking, which is that of ids: their
 # times to live stand for those of all, since the longest-lived would stand for nobody.
 FACTS: Final[LiteralString] = """
 SELECT (SELECT count(*) FROM (SELECT FROM {schema}.push_dlq WHERE parked_at > now() - interval '15 minutes'
@@ -22,10 +22,10 @@ SELECT (SELECT count(*) FROM (SELECT FROM {schema}.push_dlq WHERE parked_at > no
        old.oldest, old.median_ttl,
        (SELECT count(*) FROM (SELECT FROM {schema}.push_dlq
                                WHERE replay_state = 'parked' AND expires_at > now() + %(fresh)s::interval
-                               LIMIT 300000) AS few) AS fresh,
+                               ORDER BY expires_at DESC LIMIT 30000) AS few) AS fresh,
        (SELECT count(*) FROM (SELECT FROM {schema}.push_dlq
                                WHERE replay_state = 'parked' AND expires_at <= now() + %(fresh)s::interval
-                               LIMIT 300000) AS few) AS stale,
+                               ORDER BY expires_at LIMIT 30000) AS few) AS stale,
        (SELECT count(*) FROM {schema}.push_dlq
          WHERE replay_state = 'claimed' AND claimed_until < now()) AS leases_over,
        (SELECT count(*) FROM {schema}.push_dlq
