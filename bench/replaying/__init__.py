@@ -1,0 +1,1 @@
+"""Replaying dead letters against plain sending, triage of a million, and a paced drain beside live messages."""
