@@ -83,6 +83,7 @@ beat_schedule = {
     "purge-dead-letters": _nightly("purge-dead-letters", 3, 10),
     "purge-receipts": _nightly("purge-receipts", 3, 40),
     "purge-runs": _nightly("purge-runs", 3, 50),
+    "purge-payloads": _nightly("purge-payloads", 3, 55),
     "purge-periods": _nightly("purge-periods", 4, 10),
     # Open runs get another slot of their time budget.
     "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": crontab(minute="*/5"), "options": {"expires": 300}},

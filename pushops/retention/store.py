@@ -153,14 +153,24 @@ released AS (
 SELECT count(*)::int FROM gone"""
 
 # By the key first, which is what the walk can use. A message that was cancelled before it began has only its own end.
-# One look into the one week that it could be in, for each message; a week that is gone has nothing to look into.
+# One look into the one week that it could be in, for each message; a week that is gone has nothing to look into. What
+# still names an object stays, since nobody else knows of it.
 MESSAGE_OVER: Final[LiteralString] = """message_id < {schema}.id_floor(%(cutoff)s::timestamptz)
  AND closed_at < %(cutoff)s::timestamptz AND coalesce(expires_at, closed_at) < %(cutoff)s::timestamptz
+ AND payload_ref IS NULL
  AND NOT EXISTS (SELECT FROM {schema}.push_dispatch AS d WHERE d.message_id = push_message.message_id)"""
 
 PURGE_MESSAGES: Final[LiteralString] = """
 WITH gone AS (DELETE FROM {schema}.push_message WHERE {batch} RETURNING 1)
 SELECT count(*)::int FROM gone"""
+
+# Closed: none of its recipients is due. A letter expires with its message, and so none is left that may be sent again;
+# but who looks for it here needs no such rule of others.
+PAYLOAD_OVER: Final[LiteralString] = """payload_ref IS NOT NULL
+ AND coalesce(expires_at, closed_at) < %(cutoff)s::timestamptz AND closed_at IS NOT NULL
+ AND NOT EXISTS (SELECT FROM {schema}.push_dlq AS d
+                  WHERE d.message_id = push_message.message_id AND d.replay_state IN ('parked', 'claimed')
+                    AND d.expires_at >= %(cutoff)s::timestamptz)"""
 
 # Whoever has one claimed settles it, or the reaper parks it again: no holder loses its letter.
 LETTER_STALE: Final[LiteralString] = "replay_state = 'parked' AND expires_at <= %(opened)s::timestamptz"
