@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pushops.db import Tx
 from pushops.errors import DatabaseError
-from pushops.sweeps import runs, store
+from pushops.sweeps import runs, sql, store
 from pushops.sweeps.shift import Applied, LostClaimError, Shift, settle
 from pushops.sweeps.store import BatchRow
 from pushops.sweeps.sweep import Acted, Acting, Batch, Page
@@ -46,7 +46,7 @@ class Asked:
 def act(shift: Shift, acting: Acting, row: BatchRow, token: UUID) -> Applied:
     """Claim the rows, act on them, settle: both commit synchronously, since what was done outside cannot vanish."""
     batch = shift.bind(row)
-    with shift.rt.db.transaction(on=shift.own) as tx:
+    with shift.rt.db.transaction(planner=sql.plan_for(shift.run.walked_along), on=shift.own) as tx:
         rows = acting.claim(tx, batch)
     acted = acting.act(shift.rt, _page(shift, batch, rows)) if rows else Acted(0)
     with shift.rt.db.transaction(on=shift.own) as tx:
