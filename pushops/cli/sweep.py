@@ -93,9 +93,9 @@ def run_(
         if dry_run:
             _show(preview(rt, found, order), json_=json_)
         elif inline:
-            _inline(rt, found, order, json_=json_)
+            work_here(rt, found, order, json_=json_)
         else:
-            _dispatch(rt, found, order, wait=wait, timeout=timeout, json_=json_)
+            tell_workers(rt, found, order, wait=wait, timeout=timeout, json_=json_)
 
 
 @app.command()
@@ -131,14 +131,18 @@ def acknowledge(name: SweepName, json_: Json = False) -> None:
     tell({"sweep": found.name, "windows": windows}, text, json_=json_)
 
 
-def _inline(rt: Runtime, sweep: Sweep, order: Order, *, json_: bool) -> None:
+def work_here(rt: Runtime, sweep: Sweep, order: Order, *, json_: bool) -> None:
+    """Open the run, or join it, and work on it in this process."""
     with follow_run() as told:
         run = run_inline(rt, SWEEPS, sweep, order, told)
     _say_ignored(run, order)
     finish(rt, run, json_=json_)
 
 
-def _dispatch(rt: Runtime, sweep: Sweep, order: Order, *, wait: bool, timeout: timedelta | None, json_: bool) -> None:
+def tell_workers(
+    rt: Runtime, sweep: Sweep, order: Order, *, wait: bool, timeout: timedelta | None, json_: bool
+) -> None:
+    """Open the run, or join it, and ring for workers; ``wait`` follows them."""
     if rt.settings.broker_url is None:
         raise SettingsError(NO_BROKER)
     found = dispatch(rt, sweep, _bell(rt), order)
