@@ -3,12 +3,24 @@
 import sys
 from datetime import UTC, datetime
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
-from pushops.cli.context import actor, opened, unique
-from pushops.cli.dlq_filter import Campaign, Class, Code, Host, Since, Until, Words, a_moment, meant
+from pushops.cli import dlq_replay
+from pushops.cli.context import actor, opened
+from pushops.cli.dlq_filter import (
+    Campaign,
+    Class,
+    Code,
+    Host,
+    LetterId,
+    Since,
+    Until,
+    Words,
+    a_moment,
+    meant,
+    named,
+)
 from pushops.cli.dlq_output import Format, say_story, say_triage, write_letters
 from pushops.cli.exits import DOCUMENTED, Exit
 from pushops.cli.output import Json, note, print_json, print_table, say
@@ -24,15 +36,17 @@ from pushops.runtime import Runtime
 
 app = typer.Typer(no_args_is_help=True)
 
-LetterId = Annotated[str, typer.Argument(metavar="ID", help="A letter's id or its beginning, see pushops dlq list.")]
 State = Annotated[
     str, typer.Option("--state", help=f"In this state: {', '.join(ReplayState)} or {ALL}.", metavar="STATE")
 ]
 
+app.command(epilog=DOCUMENTED)(dlq_replay.replay)
+app.command(epilog=DOCUMENTED)(dlq_replay.resend)
+
 
 @app.callback()
 def dlq() -> None:
-    """Dead letters: triage, list, show, export, discard, alarms. Endpoints, keys and payloads are never printed."""
+    """Dead letters: triage, look, replay, discard. Endpoints, keys and payloads are never printed."""
 
 
 @app.command("triage")
@@ -78,7 +92,7 @@ def list_(
     """A page of letters in the order of their parking."""
     which = meant(class_, code, host, campaign, since, until, text)
     with opened() as rt:
-        last = _named(rt, after) if after else None
+        last = named(rt, after) if after else None
         page = looking.list_letters(rt, which, state=state, after=last, limit=limit)
     if json_:
         print_json(page)
@@ -92,7 +106,7 @@ def list_(
 def show(letter: LetterId, json_: Json = False) -> None:
     """One letter: why it is here, until when it makes sense, and every attempt at it."""
     with opened() as rt:
-        found = looking.show_letter(rt, _named(rt, letter))
+        found = looking.show_letter(rt, named(rt, letter))
     if json_:
         print_json(found)
     else:
@@ -194,7 +208,3 @@ def _line(row: DeadLetter) -> tuple[object, ...]:
     what = f"{row.error_class} {row.error_code} at {row.endpoint_host}, campaign {row.campaign_id or '-'}"
     state = "" if row.replay_state == ReplayState.PARKED else f", {row.replay_state} {row.close_reason or ''}"
     return row.dlq_id, f"{row.parked_at.astimezone(UTC):%m-%d %H:%M}", f"{what}{state.rstrip()}"
-
-
-def _named(rt: Runtime, prefix: str) -> UUID:
-    return unique(prefix, "dead letter", lambda text: looking.letters_like(rt, text))

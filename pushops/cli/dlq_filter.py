@@ -2,12 +2,16 @@
 
 from datetime import UTC, datetime
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
+from pushops.cli.context import unique
 from pushops.cli.subscription import a_time
+from pushops.deadletters import looking
 from pushops.deadletters.filters import Filter, parse
 from pushops.deadletters.letter import ErrorClass
+from pushops.runtime import Runtime
 from pushops.settings import parse_duration
 
 
@@ -33,6 +37,12 @@ Since = Annotated[
 ]
 Until = Annotated[datetime | None, typer.Option("--until", parser=a_moment, metavar="TIME", help="Parked before then.")]
 Words = Annotated[str | None, typer.Option("--text", help="Only with this in the error's code or text.")]
+LetterId = Annotated[str, typer.Argument(metavar="ID", help="A letter's id or its beginning, see pushops dlq list.")]
+
+
+def named(rt: Runtime, prefix: str) -> UUID:
+    """The letter whose id begins so. Raises NotFoundError, or RefusedError where several do."""
+    return unique(prefix, "dead letter", lambda text: looking.letters_like(rt, text))
 
 
 def meant(
