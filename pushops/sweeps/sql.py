@@ -46,13 +46,13 @@ def plan_for(walk: Walk) -> Mapping[str, str]:
 
 def predicate(sweep: Sweep) -> str:
     """The full eligibility predicate; with the floor of every window repeated, whatever the settings said."""
-    bound = [w for w in sweep.windows if w.settings]
-    floors = [f"%({w.name})s::timestamptz < now() - %({w.name}_floor)s::interval" for w in bound]
+    bound = [window.name for window in sweep.windows if window.floor]
+    floors = [f"%({name})s::timestamptz < now() - %({name}_floor)s::interval" for name in bound]
     return " AND ".join([f"({sweep.predicate})", *floors])
 
 
 def floors(sweep: Sweep) -> dict[str, timedelta]:
-    return {f"{window.name}_floor": window.floor for window in sweep.windows}
+    return {f"{window.name}_floor": window.floor for window in sweep.windows if window.floor}
 
 
 def filtered(sweep: Sweep, text: str) -> Mapping[str, Any]:
