@@ -12,8 +12,8 @@ import redis
 from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
+from pushops.deadletters import alarms, tending
 from pushops.deadletters import service as replays
-from pushops.deadletters import tending
 from pushops.delivery import fanning, finishing, guard, holds, partitions, providers, pump, retiring
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.rendering import check_renderer
@@ -203,8 +203,9 @@ def drain_dlq(run_id: str | None = None, **words: Any) -> None:  # noqa: ANN401 
 
 @app.task(name="pushops.tend_dead_letters")
 def tend_dead_letters() -> None:
-    """Write the letters that are owed, or wait in this host's spool."""
+    """Write the letters that are owed, or wait in this host's spool; and tell where they come as they should not."""
     tending.tend(current_runtime())
+    alarms.tell(current_runtime())
 
 
 @app.task(name="pushops.tend_health")
