@@ -12,7 +12,7 @@ from pushops.errors import PushopsError, SetupError
 NOUNS: Final = {
     "check": "Look at settings, database, broker and keys, and say what to do about each finding.",
     "config": "Print the settings in force and where each comes from; secrets are masked.",
-    "dlq": "Dead letters: triage, list, show, export, discard, alarms.",
+    "dlq": "Dead letters: triage, list, show, export, replay, resend, discard, alarms.",
     "explain": "Say what an answer of a push service means, and which row of the table says so.",
     "guard": "The guard against mass death: list, accept, reject.",
     "hold": "Holds on a host under one of our keys: list, release.",
