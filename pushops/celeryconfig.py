@@ -84,6 +84,12 @@ beat_schedule = {
     "purge-receipts": _nightly("purge-receipts", 3, 40),
     "purge-runs": _nightly("purge-runs", 3, 50),
     "purge-payloads": _nightly("purge-payloads", 3, 55),
+    # What lies in the payload store, and whose message was never made.
+    "purge-orphans": {
+        "task": "pushops.purge_orphans",
+        "schedule": crontab(hour=3, minute=55),
+        "options": {"expires": 12 * 3600},
+    },
     "purge-periods": _nightly("purge-periods", 4, 10),
     # Open runs get another slot of their time budget.
     "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": crontab(minute="*/5"), "options": {"expires": 300}},

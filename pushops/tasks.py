@@ -21,6 +21,7 @@ from pushops.delivery.tools import tools_of
 from pushops.errors import BrokerError, RefusedError, SettingsError
 from pushops.events import Events
 from pushops.events.log import log_sink
+from pushops.retention import orphans
 from pushops.retention.policies import SWEEPS
 from pushops.runtime import Runtime, open_runtime, settings_or_sandbox
 from pushops.sweeps import service
@@ -236,6 +237,19 @@ def make_partitions() -> None:
 def purge_ledger() -> None:
     """Drop the ledger's weeks that are over."""
     retiring.retire(current_runtime())
+
+
+@app.task(name="pushops.purge_orphans")
+def purge_orphans(after: str = "") -> None:
+    """Delete objects that no message names, for a minute; then the next message goes on from there."""
+    rt = current_runtime()
+    try:
+        found = orphans.purge(rt, after)
+    except RefusedError as error:
+        rt.events.emit("message.unknown_id", task="purge_orphans", reason=str(error))
+        return
+    if found.after is not None:
+        _publish(rt, purge_orphans, [found.after], timedelta())
 
 
 def bell(rt: Runtime) -> Bell:

@@ -84,6 +84,9 @@ CATALOG: Final[dict[str, EventKind]] = {
     "send.tampered": _kind("error", "service", "a sealed value does not open: moved, changed or under another key"),
     "send.claims_expired": _kind("warning", "rows ended", "senders died: what they had claimed was taken back"),
     "send.store_failed": _kind("error", "error", "the object store is away: nothing can be sent"),
+    "payload.orphans": _kind(
+        "info", "seen orphans foreign deleted held why", "objects that no message names were looked for"
+    ),
     "payload.held": _kind(
         "warning", "run batch error", "the object store is away: what is to go stays, and is tried again"
     ),
