@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 ROWS ?= 1000000
 ROUNDS ?= 5
 SENDS ?= 20000
+LETTERS ?= 50000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-bench test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send docs clean
+.PHONY: help setup demo test test-fast test-long test-bench test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send bench-replay docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +66,10 @@ bench-tenfold: setup ## measure what ten times the rows do to the rate and to th
 bench-send: ROUNDS = 3
 bench-send: setup ## measure sending against what one would send with oneself (SENDS=20000 ROUNDS=3)
 	@$(BIN)/python -m bench.send --sends $(SENDS) --rounds $(ROUNDS)
+
+bench-replay: ROUNDS = 3
+bench-replay: setup ## measure replaying dead letters against sending, triage, and a paced drain (LETTERS=50000 ROUNDS=3)
+	@$(BIN)/python -m bench.replay --letters $(LETTERS) --rounds $(ROUNDS)
 
 docs: setup ## print the pages that come from the code
 	$(BIN)/python -c 'from pushops.events.catalog import as_markdown; print(as_markdown(), end="")' > docs/events.md

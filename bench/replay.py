@@ -38,9 +38,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--letters", type=int, default=50_000, help="letters that are drained, and messages sent")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--triaged", type=int, default=TRIAGED, help="letters of the table that triage looks at")
-    parser.add_argument(
-        "--window", type=float, default=20.0, help="seconds of a window of the paced drain; 0 leaves it out"
-    )
+    parser.add_argument("--window", type=float, default=20.0, help="seconds of a window without a drain, and with it")
+    parser.add_argument("--pairs", type=int, default=4, help="so often both windows; 0 leaves the paced drain out")
     return parser.parse_args()
 
 
@@ -48,7 +47,7 @@ def _measure(stage: Stage, options: argparse.Namespace) -> dict[str, Any]:
     prepared.build(stage.house, stage.web, options.letters)
     rounds = _rounds(stage, options.letters, options.rounds)
     triage = million.triage_ms(stage.house, options.triaged)
-    found = paced(stage, options.window) if options.window else None
+    found = paced(stage, options.window, options.pairs) if options.pairs else None
     return figures.figures(rounds, triage, found)
 
 

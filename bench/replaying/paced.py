@@ -31,7 +31,6 @@ PACE: Final = CAPACITY * SHARE
 SETTINGS: Final[dict[str, object]] = {"provider_rate": CAPACITY, "replay_share": SHARE}
 RAMP: Final = 1.0  # seconds; how a pace grows is no part of what is measured
 SETTLE: Final = 2.0  # seconds left out before each window
-PAIRS: Final = 4  # so often a window without a drain and one with it
 
 _REPLAYED: Final[LiteralString] = """
 SELECT count(*) FROM pushops.push_dlq
@@ -87,8 +86,8 @@ class Paced:
         }
 
 
-def paced(stage: Stage, window: float, pairs: int = PAIRS) -> Paced:
-    """Windows in turns on one copy, with vacuum at work as it is anywhere."""
+def paced(stage: Stage, window: float, pairs: int) -> Paced:
+    """So many pairs of windows, in turns on one copy, with vacuum at work as it is anywhere."""
     stage.house.autovacuum(on=True)
     try:
         with working(stage.house, "pushops.tasks", **stage.settings | SETTINGS) as worker:
