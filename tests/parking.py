@@ -13,6 +13,7 @@ from pushops.delivery.answer import Answer
 from pushops.delivery.classify import Table, load_table
 from pushops.delivery.preparing import Outgoing
 from pushops.delivery.settling import Settled
+from pushops.delivery.store import ledger as store
 from pushops.runtime import Runtime
 from tests import ledger as made
 from tests.ledger import Conn
@@ -48,8 +49,10 @@ def answer(rt: Runtime, rows: Sequence[Row], answers: Sequence[Answer], table: T
     """Claim rows of one push service and settle what came back, as a sender does."""
     token = uuid4()
     claimed = {row.message_id: row for row in made.claim(rt, sorted({row.lane for row in rows}), token=token)}
+    wanted = {row.message_id for row in rows}
     with rt.db.transaction() as tx:
         now: datetime = tx.now
+        store.release(tx, token, [row for row in claimed.values() if row.message_id not in wanted])
     attempts = [
         settling.judge(table or load_table(), Outgoing(claimed[row.message_id], b"hello", now, 0.0), what)
         for row, what in zip(rows, answers, strict=True)
