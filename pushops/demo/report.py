@@ -8,6 +8,8 @@ from pushops.demo.stage import Scale
 from pushops.demo.store import Attempts, Row, Run
 from pushops.demo.traffic import Return
 
+Number = int | float | Mapping[str, int]  # by name, of the summary
+
 
 @dataclass(frozen=True)
 class Before:
@@ -61,7 +63,7 @@ class Check:
 @dataclass(frozen=True)
 class Verdict:
     checks: Sequence[Check]
-    numbers: Mapping[str, int | float] = field(default_factory=dict)
+    numbers: Mapping[str, Number] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -114,7 +116,7 @@ def judge(before: Before, after: After) -> Verdict:
     return Verdict(checks, _numbers(tally, after))
 
 
-def _numbers(tally: _Tally, after: After) -> dict[str, int | float]:
+def _numbers(tally: _Tally, after: After) -> dict[str, Number]:
     return {
         "eligible": len(tally.before.doomed),
         "purged": tally.purged,

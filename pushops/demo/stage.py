@@ -48,6 +48,15 @@ beat_schedule = {
 }
 beat_max_loop_interval = 0.5
 """
+MORNING: Final = SENDING.replace(
+    "}\nbeat_max_loop_interval",
+    """\
+    "tend-dead-letters": {"task": "pushops.tend_dead_letters", "schedule": 5.0, "options": {"expires": 5.0}},
+    "tend-sweeps": {"task": "pushops.tend_sweeps", "schedule": 2.0, "options": {"expires": 2.0}},
+    "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": 10.0},
+}
+beat_max_loop_interval""",
+)
 PER_SECOND: Final = 2_500  # messages, over all push services: slow enough to watch
 
 
@@ -58,6 +67,7 @@ class Scale:
     FEWEST: ClassVar[int] = 1_000
     BATCHES: ClassVar[int] = 150
     WORKERS: ClassVar[int] = 2
+    MORNING_WORKERS: ClassVar[int] = 3
     BEATS: ClassVar[int] = 2
     READERS: ClassVar[int] = 50
     FEWEST_SUBSCRIBERS: ClassVar[int] = 2_000  # so that each push service has a streak's worth in the outage
@@ -65,7 +75,7 @@ class Scale:
     tombstones: int = 300_000
     live: int = 30_000
     seconds: float = 20
-    subscribers: int = 20_000
+    subscribers: int = 20_000  # and as many letters
 
     @property
     def batch_rows(self) -> int:
@@ -74,6 +84,11 @@ class Scale:
     @property
     def pause_ms(self) -> int:
         return round(self.seconds * 1000 * self.WORKERS * self.batch_rows / self.tombstones)
+
+    @property
+    def morning_rate(self) -> float:
+        """Messages a second, over all push services: a tenth of it sends a quarter of the letters in 25 seconds."""
+        return self.subscribers / 10
 
     @property
     def returning(self) -> int:
@@ -100,6 +115,14 @@ class Stage:
         os.environ.update(sending_settings(self.push, folder))
         return load_settings(), folder
 
+    def replaying(self, scale: Scale) -> tuple[Settings, Path]:
+        """Settings for the morning after, beside those of the campaign, and a folder for those who work then."""
+        folder = self.folder / "morning"
+        folder.mkdir()
+        (folder / "celeryconfig.py").write_text(MORNING)
+        os.environ.update(replaying_settings(scale))
+        return load_settings(), folder
+
     @staticmethod
     def limit(statement_timeout: timedelta) -> Settings:
         """Set the statement timeout, and a lease that fits it, for this process and those that it starts."""
@@ -117,7 +140,7 @@ def stage(scale: Scale) -> Iterator[Stage]:
         try:
             info = sandbox.up()
             (sandbox.folder / "celeryconfig.py").write_text(CELERYCONFIG)
-            os.environ.update(our_settings(info, scale))
+            os.environ.update(our_settings(info, scale) | {"PUSHOPS_SPOOL": str(sandbox.folder / "spool")})
             yield Stage(sandbox.folder, info.database_url, info.broker_url, sandbox.push)
         finally:
             with undisturbed():
@@ -164,9 +187,23 @@ def sending_settings(push: PushService, folder: Path) -> dict[str, str]:
         "PUSHOPS_CA_FILE": str(push.ca_file),
         "PUSHOPS_CONNECT_TO": json.dumps(push.connect_to()),
         "PUSHOPS_PAYLOAD_STORE": (folder / "payloads").as_uri(),
-        "PUSHOPS_PROVIDER_RATES": json.dumps({name: PER_SECOND * share / 100 for name, _, share in SERVICES}),
+        "PUSHOPS_PROVIDER_RATES": _rates(PER_SECOND),
         "PUSHOPS_RETRY_BASE": "1s",
     }
+
+
+def replaying_settings(scale: Scale) -> dict[str, str]:
+    """Waits that end while somebody watches; one worker of three is always there for live messages."""
+    return {
+        "PUSHOPS_PROVIDER_RATES": _rates(scale.morning_rate),
+        "PUSHOPS_REPLAY_LEASE": "30s",
+        "PUSHOPS_REPLAY_RAMP": "2s",
+        "PUSHOPS_REPLAY_PARALLEL": "2",
+    }
+
+
+def _rates(whole: float) -> str:
+    return json.dumps({name: whole * share / 100 for name, _, share in SERVICES})
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""The story in order: the table, the one statement that cannot, the many small ones that can, the trouble, and a
-campaign with an outage after it.
+"""The story in order: the table, the one statement that cannot, the many small ones that can, the trouble, a campaign
+with an outage after it, and the morning after that.
 """
 
 import time
@@ -17,7 +17,10 @@ from pushops.demo.calibrate import Measured, measure, try_one_delete
 from pushops.demo.campaign import judging as campaign
 from pushops.demo.campaign.day import Day
 from pushops.demo.campaign.desk import Desk
+from pushops.demo.campaign.subscribers import Subscriber
 from pushops.demo.crew import Crew, crew
+from pushops.demo.morning import judging as morning
+from pushops.demo.morning.morning import Morning
 from pushops.demo.night import Night
 from pushops.demo.readers import Readers
 from pushops.demo.report import After, Before, Verdict, judge
@@ -49,10 +52,18 @@ def tell(scale: Scale, teller: Teller) -> Verdict:
         purged = judge(before, replace(found, seconds=time.monotonic() - started))
         _show(purged, teller)
         _show_waits(readers, teller)
-        sent = _send(where, scale, teller)
+        everyone, sent = _send(where, scale, teller)
         _show(sent, teller)
+        replayed = _replay(where, scale, everyone, teller)
+        _show(replayed, teller)
         teller.say("servers, workers and beats stop; their folder goes")
-        return purged + sent + Verdict((), {"seconds": round(time.monotonic() - started, 1)})
+        return purged + sent + replayed + _whole(sent, replayed, started)
+
+
+def _whole(sent: Verdict, replayed: Verdict, started: float) -> Verdict:
+    """What all acts have in common."""
+    doubles = sum(int(str(one.numbers["double_sends"])) for one in (sent, replayed))
+    return Verdict((), {"double_sends": doubles, "seconds": round(time.monotonic() - started, 1)})
 
 
 def _set_the_scene(rt: Runtime, scale: Scale, teller: Teller) -> None:
@@ -105,14 +116,27 @@ def _purge(where: Stage, scale: Scale, timeout: timedelta, readers: Readers, tel
         return Night(rt, scale, teller, hired, readers).purge()
 
 
-def _send(where: Stage, scale: Scale, teller: Teller) -> Verdict:
+def _send(where: Stage, scale: Scale, teller: Teller) -> tuple[list[Subscriber], Verdict]:
     settings, folder = where.sending()
     with pushops.open(settings) as ops, crew(folder) as hired, _logs_shown_on_failure(hired, teller):
         desk = Desk(ops, where.push, teller)
-        planned, seen = Day(ops.runtime, desk, scale, teller, hired).tell()
-        hired.dismiss(hired.beats)
-        hired.dismiss(hired.workers)
-    return campaign.judge(planned, seen)
+        day = Day(ops.runtime, desk, scale, teller, hired)
+        planned, seen = day.tell()
+        _send_home(hired)
+    return day.everyone, campaign.judge(planned, seen)
+
+
+def _replay(where: Stage, scale: Scale, everyone: list[Subscriber], teller: Teller) -> Verdict:
+    settings, folder = where.replaying(scale)
+    with pushops.open(settings) as ops, crew(folder) as hired, _logs_shown_on_failure(hired, teller):
+        planned, seen = Morning(ops, where.push, scale, teller, hired, everyone).tell()
+        _send_home(hired)
+    return morning.judge(planned, seen)
+
+
+def _send_home(hired: Crew) -> None:
+    hired.dismiss(hired.beats)
+    hired.dismiss(hired.workers)
 
 
 def _look(db: Database, scale: Scale) -> Before:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pushops.demo.campaign.store import Entry, Guard, Row
-from pushops.demo.report import Check, Verdict
+from pushops.demo.report import Check, Number, Verdict
 
 Rows = frozenset[bytes]
 
@@ -120,7 +120,7 @@ def judge(planned: Planned, found: Found) -> Verdict:
     return Verdict(checks, _numbers(found))
 
 
-def _numbers(found: Found) -> dict[str, int | float]:
+def _numbers(found: Found) -> dict[str, Number]:
     campaign, messages = found.messages[CAMPAIGN], found.messages.values()
     return {
         "sent": len(campaign.ended("accepted")),
@@ -128,7 +128,8 @@ def _numbers(found: Found) -> dict[str, int | float]:
         "votes": sum(row.votes for row in found.rows.values()),
         "retried": len(campaign.retried),
         "ambiguous": sum(len(one.ambiguous) for one in messages),
-        "double_sends": sum(len(one.doubled) for one in messages),
+        "doubled_by_resets": sum(len(one.doubled) for one in messages),
+        "double_sends": sum(map(_unexcused, messages)),
         "guard_opened": len(found.guards),
         "given_back": len(found.gave.ended),
         "pages": len(found.pages),
@@ -142,11 +143,11 @@ def _checks_of_campaign(planned: Planned, campaign: Counted) -> list[Check]:
     asked = day["throttled"] | day["unavailable"]
     return [
         Check("campaign: recipients", len(planned.everyone), len(campaign.ledger)),
-        _same("campaign: accepted", others, campaign.ended("accepted")),
-        _same("campaign: 410, ended gone", day["gone"], campaign.ended("gone")),
-        _same("campaign: 404, ended not found", day["not_found"], campaign.ended("not_found")),
-        _same("campaign: 413, ended as poison", day["too_large"], campaign.ended("poison")),
-        _same("campaign: 429 and 503, tried again", asked, asked & campaign.retried),
+        same("campaign: accepted", others, campaign.ended("accepted")),
+        same("campaign: 410, ended gone", day["gone"], campaign.ended("gone")),
+        same("campaign: 404, ended not found", day["not_found"], campaign.ended("not_found")),
+        same("campaign: 413, ended as poison", day["too_large"], campaign.ended("poison")),
+        same("campaign: 429 and 503, tried again", asked, asked & campaign.retried),
         Check("campaign: tried again for nothing", 0, len(campaign.retried - asked - campaign.ambiguous)),
         Check("campaign: answers lost to resets", len(day["reset"]), campaign.lost_answers, at_least=True),
     ]
@@ -154,13 +155,16 @@ def _checks_of_campaign(planned: Planned, campaign: Counted) -> list[Check]:
 
 def _checks_of_copies(messages: Iterable[Counted]) -> list[Check]:
     every = list(messages)
-    unexcused = sum(len(one.doubled - one.ambiguous) for one in every)
     return [
-        Check("accepted twice, and not in doubt", 0, unexcused),
+        Check("accepted twice, and not in doubt", 0, sum(map(_unexcused, every))),
         Check("ledger and push service disagree", 0, sum(len(one.disputed) for one in every)),
         Check("messages that cannot be decrypted", 0, sum(one.undecryptable for one in every)),
         Check("recipients without an end", 0, sum(len(one.open) for one in every)),
     ]
+
+
+def _unexcused(one: Counted) -> int:
+    return len(one.doubled - one.ambiguous)
 
 
 def _checks_of_outage(planned: Planned, found: Found) -> list[Check]:
@@ -169,14 +173,14 @@ def _checks_of_outage(planned: Planned, found: Found) -> list[Check]:
     verdicts = [guard.verdict for guard in found.guards if guard.settled]
     return [
         Check("guards that the campaign opened", 0, found.guards_of_the_day),
-        _same("outage: ended in its first minute", planned.taken, found.took.ended),
-        _same("outage: votes in its first minute", planned.voted, found.took.voted),
+        same("outage: ended in its first minute", planned.taken, found.took.ended),
+        same("outage: votes in its first minute", planned.voted, found.took.voted),
         Check("outage: guards opened", planned.services, len(found.guards)),
         Check("outage: pages, one a guard", planned.services, found.pages.count("guard.opened")),
         Check("outage: other pages", 0, len(found.pages) - found.pages.count("guard.opened")),
         # Of the rest, too, whatever came in a batch too small for a streak: the table's rows say that it came back.
-        _same("guard: given back of what was ended", planned.taken, found.gave.ended - late.ended("gone")),
-        _same("guard: given back of the votes", planned.voted, found.gave.voted - late.ended("not_found")),
+        same("guard: given back of what was ended", planned.taken, found.gave.ended - late.ended("gone")),
+        same("guard: given back of the votes", planned.voted, found.gave.voted - late.ended("not_found")),
         Check(
             "guard: answers rejected",
             len(planned.taken | planned.voted),
@@ -196,16 +200,16 @@ def _checks_of_rows(planned: Planned, found: Found) -> list[Check]:
     active = frozenset(key for key, row in found.rows.items() if row.live and row.state == "active")
     proven = frozenset(key for one in found.messages.values() for key in one.ended("accepted"))
     return [
-        _same("at the end: revoked, by the 410s", gone, revoked),
-        _same("at the end: one vote, by the 404s", voted, votes),
+        same("at the end: revoked, by the 410s", gone, revoked),
+        same("at the end: one vote, by the 404s", voted, votes),
         Check("at the end: votes", len(voted), sum(row.votes for row in found.rows.values())),
-        _same("at the end: live", planned.everyone - gone, found.live),
-        _same("at the end: active, since a success", proven, active),
+        same("at the end: live", planned.everyone - gone, found.live),
+        same("at the end: active, since a success", proven, active),
         Check("live rows lost to the outage", 0, len(found.lost)),
     ]
 
 
-def _same(what: str, expected: Rows, found: Rows) -> Check:
+def same(what: str, expected: Rows, found: Rows) -> Check:
     """The very same rows, not only as many."""
     others = len(found - expected)
     return Check(what, len(expected), f"{len(found & expected):,} and {others:,} others" if others else len(found))

@@ -15,12 +15,12 @@ ORIGIN: Final = "https://campaign.example"  # theirs alone, so that they are tol
 
 _COPY: Final[LiteralString] = """
 COPY {schema}.push_subscription
-     (endpoint_hash, endpoint, push_service, p256dh, auth_sealed, auth_key_version, vapid_key_id, origin, tags, state,
-      created_at, registered_at, last_seen_at)
+     (endpoint_hash, endpoint, push_service, p256dh, auth_sealed, auth_key_version, vapid_key_id, user_id, origin, tags,
+      state, created_at, registered_at, last_seen_at)
 FROM STDIN"""
 OPEN_PERIODS: Final[LiteralString] = """
-INSERT INTO {schema}.subscription_period (endpoint_hash, push_service, origin, began_at)
-SELECT endpoint_hash, push_service, origin, created_at FROM {schema}.push_subscription
+INSERT INTO {schema}.subscription_period (endpoint_hash, user_id, push_service, origin, began_at)
+SELECT endpoint_hash, user_id, push_service, origin, created_at FROM {schema}.push_subscription
  WHERE origin = %(origin)s::text"""
 _ANALYZE: Final[LiteralString] = "ANALYZE {schema}.push_subscription"
 

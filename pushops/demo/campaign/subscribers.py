@@ -38,6 +38,10 @@ class Subscriber:
     def endpoint_hash(self) -> bytes:
         return hashlib.sha256(self.endpoint.encode()).digest()
 
+    @property
+    def user(self) -> str:
+        return f"reader-{self.endpoint_hash.hex()[:16]}"
+
 
 def issue(rt: Runtime, service: PushService, scale: Scale) -> list[Subscriber]:
     """New browsers, in the vendors' usual shares, that subscribed with our VAPID key."""
@@ -65,7 +69,7 @@ def _row(one: Subscriber, now: datetime, chain: Keychain) -> store.Written:
     began = now - timedelta(days=3)
     return (
         *(one.endpoint_hash, one.endpoint, one.service, keys["p256dh"], sealed.blob, sealed.version),
-        *(chain.vapid_id, store.ORIGIN, list(one.tags), "pending", began, began, began),
+        *(chain.vapid_id, one.user, store.ORIGIN, list(one.tags), "pending", began, began, began),
     )
 
 
