@@ -14,6 +14,8 @@ import pytest
 import pushops
 from pushops.db import Database
 from pushops.db.transaction import render
+from pushops.deadletters.replay.draining import DRAIN
+from pushops.deadletters.store import replaying
 from pushops.retention import store as retention_store
 from pushops.retention.policies import SWEEPS
 from pushops.sweeps import sql
@@ -51,7 +53,16 @@ def sweep_statements() -> Iterator[Named]:
             yield f"{sweep.name}.{walk}.middle", sql.middle(sweep, walk, clause)
 
 
-RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [sweep_statements]
+def replay_statements() -> Iterator[Named]:
+    """What a drain runs on the letters of a page."""
+    clause = sql.page_clause(DRAIN, Walk.INDEX, has_lo=True, held=Held(["x"]))
+    yield "replaying.sift", replaying.sifting(clause)
+    yield f"{DRAIN.name}.page_ends", sql.page_ends(DRAIN, has_cursor=True)
+    yield f"{DRAIN.name}.eligible", sql.eligible(DRAIN)
+    yield f"{DRAIN.name}.middle", sql.middle(DRAIN, Walk.INDEX, clause)
+
+
+RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [sweep_statements, replay_statements]
 
 
 def modules() -> Iterator[ModuleType]:
