@@ -39,7 +39,7 @@ def pushed(url: str) -> Iterator[list[bytes]]:
     ready = threading.Event()
 
     def watch() -> None:
-        with redis.Redis.from_url(url) as client, client.monitor() as monitor:
+        with redis.Redis.from_url(url, socket_timeout=None) as client, client.monitor() as monitor:
             ready.set()
             while not stop.is_set():
                 command = monitor.next_command()["command"]
