@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from typing import Any, Final
+from uuid import UUID
 
 import redis
 from celery import Celery
@@ -30,6 +31,11 @@ class Doorbell:
             self._publish("pushops.send_due", [])
         elif sent.state is MessageState.WAITING:
             self._publish("pushops.fan_out", [str(sent.message_id)])
+
+    def ring_run(self, run_id: UUID) -> None:
+        """Ring for a worker of a run, who rings for others."""
+        if self._rt.settings.broker_url is not None:
+            self._publish("pushops.sweep_batches", [str(run_id)])
 
     def close(self) -> None:
         """Close connections, if any were made."""

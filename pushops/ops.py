@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Self, Unpack
 from uuid import UUID
 
 from pushops.deadletters import alarms, discarding, looking, triage
+from pushops.deadletters import service as replays
 from pushops.deadletters.alarms import Alarm
 from pushops.deadletters.discarding import Discarded
 from pushops.deadletters.filters import parse
 from pushops.deadletters.looking import LetterPage, Story, Words
+from pushops.deadletters.replay.previewing import Preview as ReplayPreview
+from pushops.deadletters.replay.resending import Resent
 from pushops.deadletters.triage import Triage
 from pushops.delivery import churn, guard, holds, providers
 from pushops.delivery import service as delivery
@@ -36,6 +39,7 @@ from pushops.subscriptions.store.reading import Subscription
 from pushops.subscriptions.touching import Touched
 from pushops.subscriptions.undoing import Undone
 from pushops.subscriptions.work import Conn
+from pushops.sweeps.dispatch import Dispatched
 
 if TYPE_CHECKING:
     from pushops.doorbell import Doorbell
@@ -375,6 +379,35 @@ class Ops:
         Raises RefusedError without any word that says which.
         """
         return discarding.discard(self.runtime, parse(words), reason=reason, actor=actor, dry_run=dry_run)
+
+    def preview_replay(
+        self, *, rate: float | None = None, ramp: timedelta | None = None, **words: Unpack[Words]
+    ) -> ReplayPreview:
+        """What ``drain_dlq`` would do to the letters that are meant, gate by gate; nothing changes."""
+        return replays.preview(self.runtime, parse(words), rate=rate, ramp=ramp)
+
+    def drain_dlq(
+        self,
+        *,
+        limit: int | None = None,
+        rate: float | None = None,
+        ramp: timedelta | None = None,
+        actor: str = "application",
+        **words: Unpack[Words],
+    ) -> Dispatched:
+        """Have workers send the letters that are meant once more; joins the open run of the same words.
+
+        ``limit`` letters at most, ``rate`` a second to each push service. Raises RefusedError.
+        """
+        options = replays.Options(limit, rate, ramp)
+        done = replays.drain(self.runtime, parse(words), options, None, started_by=actor)
+        if done.run is not None:
+            self._bell().ring_run(done.run.run_id)
+        return done
+
+    def resend_dead_letter(self, dlq_id: UUID, *, reason: str, actor: str) -> Resent:
+        """Send one letter now, whatever says that it was sent already; raises NotFoundError and RefusedError."""
+        return replays.resend(self.runtime, dlq_id, reason=reason, actor=actor)
 
     def dead_letter_alarms(self) -> list[Alarm]:
         """Whether letters come or lie as they should not, the grave first; tells nobody."""
