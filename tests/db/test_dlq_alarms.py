@@ -245,6 +245,9 @@ def test_a_code_is_new_once_for_ever_and_for_an_hour_to_who_looks(
     assert [one.subject for one in alarms.current(runtime)] == ["unavailable"]
     pg.execute("UPDATE push_dlq_alarm SET since = since - interval '61 minutes', seen_at = now() - interval '2 days'")
     assert alarms.current(runtime) == []
+    pg.execute("DELETE FROM push_dlq")
+    alarms.tell(runtime)
+    park_letter(pg)
     alarms.tell(runtime)
     assert told(recorded) == [("warning", "new_code", "unavailable")]
 
