@@ -25,13 +25,15 @@ def read(rt: Runtime, sweep: Sweep, run: RunRow, *, on: Connection[Any] | None =
         control, now = _control(rt, sweep.name, on)
     except Exception as error:  # noqa: BLE001  (without the database nothing else can be seen)
         return [stop, valves.unknown("database", f"not reachable: {type(error).__name__}")]
+    # What acts has a pace of its own, which the budget of a nightly sweep would only break up.
+    budget = [] if sweep.acting else [valves.decide_budget(run, now)]
     return [
         stop,
         valves.decide_pause(control),
         valves.decide_settings(run, runs.seconds_of(rt.settings, sweep)),
         valves.decide_retention(run.windows, control),
         valves.decide_share(run, settings.sweep_max_share, braked=sweep.brake),
-        valves.decide_budget(run, now),
+        *budget,
         read_lag(rt, on),
         read_snapshot(rt, on),
     ]
