@@ -115,6 +115,7 @@ class Sender:
                     self._not_sent(request.tag)
                 else:
                     self._answered(request.tag, answer)
+                self._settle(least=GROUP)
         return self.sent
 
     def _requests(self) -> Iterator[Request[Outgoing] | None]:
@@ -130,7 +131,8 @@ class Sender:
                 else:
                     self._out[out.row.push_service] += 1
                     yield made
-            elif self._over() or not (self._opening or self._ready or self._out.total()):
+            elif self._over() or not (self._opening or self._ready or self._left):
+                self._settle(least=1)  # what hangs keeps nothing else in doubt
                 return
             else:
                 yield None
