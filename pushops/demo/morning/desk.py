@@ -3,16 +3,19 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from celery import Celery
 
-from pushops.deadletters import service, triage
+from pushops.deadletters import service, tending, triage
 from pushops.deadletters.filters import parse
 from pushops.deadletters.service import Preview
+from pushops.demo.campaign.looking import PAGE
 from pushops.demo.campaign.subscribers import PATIENCE
+from pushops.demo.crew import Crew
 from pushops.demo.morning import store
 from pushops.demo.morning.store import Live
 from pushops.errors import PushopsError
@@ -21,8 +24,9 @@ from pushops.sandbox import processes
 
 COMMAND: Final = (sys.executable, "-c", "from pushops.cli.main import run; run()")
 PATIENT: Final = 60.0
+ALARM: Final = "dlq.alarm"
 SPAN: Final = timedelta(seconds=5)  # over which a pace is looked at
-COLUMNS: Final = "116"  # of a terminal, less what the telling puts before each line
+COLUMNS: Final = "138"  # of a terminal, less what the telling puts before each line
 
 
 def command(*words: str) -> list[str]:
@@ -69,10 +73,17 @@ def now(rt: Runtime) -> datetime:
         return tx.now
 
 
-def owed(rt: Runtime) -> int:
-    """Letters that are to be written still."""
+def none_owed(rt: Runtime) -> bool:
+    """Whether every letter is written, as beat has it done where a writer could not."""
+    tending.tend(rt)
     with rt.db.transaction() as tx:
-        return store.owed(tx)
+        return not store.owed(tx)
+
+
+def alarms(hired: Crew) -> Counter[str]:
+    """What wakes somebody because of letters, as the workers' own events say."""
+    events = [event for worker in hired.workers for event in worker.events() if event.get("event") == ALARM]
+    return Counter(str(event.get("signal")) for event in events if event.get("level") == PAGE)
 
 
 def triaged(rt: Runtime) -> int:

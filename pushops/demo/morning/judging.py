@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from pushops.deadletters.alarms import Signal
 from pushops.deadletters.service import Preview
 from pushops.demo.campaign.judging import Rows, same
 from pushops.demo.morning.bulletins import BULLETINS, GONE, STALE, Fate
@@ -61,7 +62,8 @@ class Found:
     counted: Counted
     live: Sequence[tuple[Live, str]]
     live_errors: int
-    pages: int
+    alarms: Mapping[str, int]
+    other_pages: int
 
     def closed(self, *reasons: str) -> Rows:
         return self._rows(one for one in self.letters if one.reason in reasons)
@@ -186,7 +188,8 @@ def _checks_of_run(planned: Planned, found: Found) -> list[Check]:
         Check("the drain ended", "done", found.run.state),
         Check("the run counts what the table says", "all of it", ", ".join(apart) or "all of it"),
         Check("its pace, beside a tenth of the rate", "within it", _pace(planned, found)),
-        Check("pages", 0, found.pages),
+        Check("alarms: letters grow old", 1, found.alarms.get(Signal.AGE, 0), at_least=True),
+        Check("pages, alarms on letters aside", 0, found.other_pages),
     ]
 
 

@@ -25,12 +25,12 @@ from pushops.sandbox import processes
 from pushops.sandbox.push import PushService
 from pushops.settings import format_duration
 
-ALONE_SECONDS: Final = 10.0
+ALONE_SECONDS: Final = 12.0
 LOOK_EVERY: Final = 0.5
 WAIT_SECONDS: Final = 240.0  # beyond what anything here should take: the machine may be busy
 OPEN: Final = frozenset({"running", "pausing", "paused", "cancelling"})
 KILL_AFTER: Final = 0.05  # of what is sent again
-GROUPS_SHOWN: Final = 12
+GROUPS_SHOWN: Final = 9
 STILL: Final = 2.0  # seconds without a letter sent, after which a drain only waits
 
 
@@ -48,8 +48,8 @@ class Morning:
 
     def tell(self) -> tuple[Planned, Found]:
         """All of it, in order. Raises PushopsError past its patience."""
-        self._hire()
         planned = self._stage()
+        self._hire()
         self.service.reset_counts()
         early = self._restore()
         triaged = self._triage()
@@ -72,7 +72,8 @@ class Morning:
             counted=counting.count(self.service, self.everyone, self.letters),
             live=live,
             live_errors=len(users.errors),
-            pages=len(campaign.pages(self.hired)),
+            alarms=desk.alarms(self.hired),
+            other_pages=sum(page != desk.ALARM for page in campaign.pages(self.hired)),
         )
         self._tell_pace(planned, found)
         return planned, found
@@ -82,12 +83,14 @@ class Morning:
         return self.ops.runtime
 
     def _hire(self) -> None:
-        self.teller.act("The morning after: letters of last night, which ten attempts could not deliver")
         self.hired.hire_workers(self.scale.MORNING_WORKERS)
         self.hired.hire_beats(1)
-        processes.wait_until(lambda: not desk.owed(self._rt), WAIT_SECONDS, "the campaign's own letters to be written")
+        self.hired.wait_for_workers()
 
     def _stage(self) -> Planned:
+        """Before anybody works: an alarm is for letters that come in now, and these came in the night."""
+        self.teller.act("The morning after: letters of last night, which ten attempts could not deliver")
+        processes.wait_until(lambda: desk.none_owed(self._rt), WAIT_SECONDS, "the campaign's own letters to be written")
         rows = campaign.rows(self._rt)
         taken = frozenset(one.endpoint_hash for one in desk.letters(self._rt))
         self.letters = cast(
@@ -105,7 +108,6 @@ class Morning:
         self.ops.unsubscribe(endpoints=left, actor="demo")
         self.teller.say(f"{len(left)} of these people unsubscribe over breakfast")
         fates = {fate: frozenset(one.hash for one in self.letters if one.fate is fate) for fate in Fate}
-        self.hired.wait_for_workers()
         return Planned(fates, taken, self._rt.settings.replay_share * self.scale.morning_rate, expiry)
 
     def _restore(self) -> int:

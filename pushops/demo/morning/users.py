@@ -16,7 +16,7 @@ from pushops.errors import PushopsError
 from pushops.settings import Settings
 
 CAMPAIGN: Final = "live"
-PER_SECOND: Final = 30.0
+PER_SECOND: Final = 12.0
 TTL: Final = timedelta(minutes=10)
 
 
