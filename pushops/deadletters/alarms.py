@@ -81,7 +81,7 @@ def tell(rt: Runtime) -> list[Alarm]:
     """
     with rt.db.transaction(statement_timeout=PATIENCE, planner=PLAN_PAGES) as tx:
         found = judge(_facts(tx))
-        kept = [(str(one.signal), one.subject, str(one.level)) for one in found]
+        kept = sorted((str(one.signal), one.subject, str(one.level)) for one in found)  # two workers lock alike
         told = {(episode.signal, episode.subject) for episode in store.begin(tx, kept)}
         store.seen(tx, kept)
         over = store.end(tx, QUIET)
