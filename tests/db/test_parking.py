@@ -14,7 +14,8 @@ from pushops.deadletters import spool, tending, writer
 from pushops.deadletters.letter import RESOLVED, Letter
 from pushops.delivery import pump, settling
 from pushops.delivery.answer import Answer, Fault
-from pushops.delivery.classify import table_of
+from pushops.delivery.classify import load_table, table_of
+from pushops.delivery.preparing import Outgoing
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from tests import ledger as made
@@ -142,6 +143,19 @@ def test_not_even_an_operators_table_makes_a_letter_of_what_is_resolved(
     one = recipient(pg, "fcm", "fcm.example")
     answer(runtime, [one], [text(status)], table)
     assert (outcome(pg, one), letters(pg), unparked(pg)) == ("poison", [], 0)
+
+
+def test_who_lost_the_row_meanwhile_parks_nothing(runtime: Runtime, pg: Conn) -> None:
+    """Its lease ran out, and another sender has it: what came back late is that one's to say."""
+    one = recipient(pg)
+    token = uuid4()
+    (claimed,) = made.claim(runtime, [one.lane], token=token)
+    lose_lease(pg)
+    pump.reap(runtime)
+    late = settling.judge(load_table(), Outgoing(claimed, b"", claimed.first_attempt_at, 0.0), text(400))
+    settled = settling.settle(runtime, "fcm", token, [late])
+    assert (settled.lost, settled.letters) == (1, ())
+    assert (outcome(pg, one), letters(pg), unparked(pg)) == (None, [], 0)
 
 
 def test_what_expired_or_was_cancelled_before_its_attempt_leaves_no_letter(runtime: Runtime, pg: Conn) -> None:

@@ -237,6 +237,8 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_line(settings: Settings, monkey
     with pytest.raises(OSError, match="no space"):
         spool.append(settings, [letter()])
     monkeypatch.undo()
+    (path,) = spool.files(settings)
+    assert path.read_bytes() == spool.line(kept) + b"\n"
     assert take_all(settings) == [kept]
 
 
