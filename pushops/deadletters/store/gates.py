@@ -12,14 +12,20 @@ from pushops.deadletters.letter import FRESH_SECONDS
 POISON_TOO: Final = "(error_class <> 'poison' OR %(f_class)s::text IS NOT DISTINCT FROM 'poison')"
 
 # What the gates look at, of letters named d: the message, the subscription, the ledger, the way there. A lane is a host
-# under a key, and a letter's host is its endpoint's, which never changes.
+# under a key, and a letter's host is its endpoint's, which never changes. Its attempts are looked up by its key, once:
+# an EXISTS for each question would be answered from a hash of everybody's attempts, made anew for every page.
 STANDING: Final = """
   LEFT JOIN {schema}.push_message AS m ON m.message_id = d.message_id
   LEFT JOIN {schema}.push_subscription AS s ON s.id = d.subscription_id
   LEFT JOIN {schema}.push_dispatch AS w ON w.message_id = d.message_id AND w.endpoint_hash = d.endpoint_hash
   LEFT JOIN {schema}.push_lane AS n ON n.host = d.endpoint_host AND n.vapid_key_id = coalesce(s.vapid_key_id, '')
   LEFT JOIN {schema}.push_provider AS p
-    ON p.push_service = coalesce(n.push_service, s.push_service, d.push_service)"""
+    ON p.push_service = coalesce(n.push_service, s.push_service, d.push_service)
+  LEFT JOIN {schema}.push_throttle AS t ON t.endpoint_hash = d.endpoint_hash
+ CROSS JOIN LATERAL (
+   SELECT max(a.attempt) AS last, bool_or(a.kind = 'replay' AND a.outcome = 'accepted') AS accepted,
+          bool_or(a.kind = 'replay' AND a.settled_at IS NULL) AS open
+     FROM {schema}.push_dlq_attempt AS a WHERE a.replay_key = d.replay_key) AS tries"""
 
 # NULL: it may be sent. 'held': it is left as it is. Anything else ends the letter, and is why.
 # Gate 1, is it fresh; gate 2, is there somebody to send it to, and something to send; gate 3, was it sent already, or
@@ -38,18 +44,13 @@ VERDICT: Final = (
        THEN 'subscription_gone'
        WHEN m.message_id IS NULL OR m.payload_ref IS NULL AND (d.payload_ref IS NOT NULL OR m.payload_bytes > 0)
        THEN 'payload_missing'
-       WHEN NOT %(forced)s::boolean AND (w.outcome = 'accepted' OR EXISTS (
-            SELECT FROM {schema}.push_dlq_attempt AS a
-             WHERE a.replay_key = d.replay_key AND a.kind = 'replay' AND a.outcome = 'accepted'))
+       WHEN NOT %(forced)s::boolean AND (w.outcome = 'accepted' OR tries.accepted)
        THEN 'already_replayed'
-       WHEN NOT %(forced)s::boolean AND d.on_in_doubt <> 'resend' AND (d.in_doubt OR EXISTS (
-            SELECT FROM {schema}.push_dlq_attempt AS a
-             WHERE a.replay_key = d.replay_key AND a.kind = 'replay' AND a.settled_at IS NULL))
+       WHEN NOT %(forced)s::boolean AND d.on_in_doubt <> 'resend' AND (d.in_doubt OR tries.open)
        THEN 'in_doubt'
        WHEN w.state <> 'ended' OR p.unhealthy_at IS NOT NULL OR n.hold_id IS NOT NULL
             OR coalesce(s.vapid_key_id, '') <> ALL (%(keys)s::text[])
-            OR EXISTS (SELECT FROM {schema}.push_throttle AS t
-                        WHERE t.endpoint_hash = d.endpoint_hash AND t.until > now())
+            OR t.until > now()
             OR EXISTS (SELECT FROM {schema}.push_pause AS x
                         WHERE x.kind = 'provider' AND x.name = coalesce(n.push_service, s.push_service)
                            OR x.kind = 'key' AND x.name = s.vapid_key_id

@@ -23,7 +23,9 @@ _LOOKED_AT: Final = """dlq_id, message_id, subscription_id, endpoint_hash, endpo
          replay_count, first_attempt_at, error_code, error_snippet"""
 _CLOSE: Final = """replay_state = 'discarded', closed_by = %(by)s::text, closed_at = now(), claim_token = NULL,
          claimed_until = NULL, run_id = coalesce(%(run_id)s::uuid, d.run_id)"""
-_MINE: Final = "d.claim_token = %(token)s::uuid AND d.replay_state = 'claimed'"
+# Only what is claimed has a token, as the table says. The state is not named: with it, a planner who believes that few
+# are claimed reads all that anybody has claimed, for every letter that is meant.
+_MINE: Final = "d.claim_token = %(token)s::uuid"
 
 # What the gates end is ended, what they let through is named. Rows that somebody else has in hand are left to them.
 _SIFT: Final = (
@@ -76,8 +78,7 @@ judged AS MATERIALIZED (
          d.error_snippet AS last_snippet, s.endpoint, s.p256dh, s.auth_sealed, s.auth_key_version, s.vapid_key_id,
          s.registration_no, s.push_service, s.locale, s.tags, s.max_payload, d.campaign_id, m.payload_ref,
          m.payload_key_version, m.rendered, m.ttl, m.urgency, m.topic, m.on_ambiguous, n.push_service AS service,
-         1 + greatest(d.attempt_count, (SELECT max(a.attempt) FROM {schema}.push_dlq_attempt AS a
-                                         WHERE a.replay_key = d.replay_key)) AS attempt,"""
+         1 + greatest(d.attempt_count, tries.last) AS attempt,"""
     + VERDICT
     + " AS verdict FROM mine AS d"
     + STANDING
@@ -94,15 +95,17 @@ ended AS (
     FROM judged AS j WHERE d.dlq_id = j.dlq_id AND j.verdict <> 'held'),
 let_go AS (
   UPDATE {schema}.push_dlq AS d SET replay_state = 'parked', claim_token = NULL, claimed_until = NULL
-    FROM judged AS j LEFT JOIN opened AS o USING (replay_key)
-   WHERE d.dlq_id = j.dlq_id AND coalesce(j.verdict, 'held') = 'held' AND o.replay_key IS NULL)
+    FROM judged AS j
+   WHERE d.dlq_id = j.dlq_id AND coalesce(j.verdict, 'held') = 'held'
+     AND j.replay_key NOT IN (SELECT replay_key FROM opened))
 SELECT j.dlq_id, j.replay_key, j.attempt, j.replay_count, j.on_in_doubt, j.message_id, j.endpoint_hash,
        j.subscription_id, j.user_id, j.lane_id, j.attempt_count AS attempts, 0 AS repeats, 0 AS ambiguous, j.expires_at,
        j.first_attempt_at, NULL::text AS wait, j.last_code, j.last_snippet, j.endpoint, j.p256dh, j.auth_sealed,
        j.auth_key_version, j.vapid_key_id, j.registration_no, j.push_service, j.locale, j.tags, j.max_payload,
        j.campaign_id, j.payload_ref, j.payload_key_version, j.rendered, j.ttl, j.urgency, j.topic, j.on_ambiguous,
-       0 AS picked, j.service, CASE WHEN o.replay_key IS NULL THEN coalesce(j.verdict, 'held') END AS verdict
-  FROM judged AS j LEFT JOIN opened AS o USING (replay_key) ORDER BY j.dlq_id"""
+       0 AS picked, j.service,
+       CASE WHEN j.replay_key NOT IN (SELECT replay_key FROM opened) THEN coalesce(j.verdict, 'held') END AS verdict
+  FROM judged AS j ORDER BY j.dlq_id"""
 )
 
 # One letter, closed or not, and what the gates say of it; whoever asks is alone with it until they commit.
@@ -133,13 +136,12 @@ WITH kept AS (
      SET replay_state = 'replayed', close_reason = %(reason)s::text, closed_by = %(by)s::text, closed_at = now(),
          close_note = %(why)s::text, claim_token = NULL, claimed_until = NULL, attempt_count = d.attempt_count + 1,
          last_attempt_at = now()
-    FROM unnest(%(ids)s::uuid[]) AS r (dlq_id) WHERE d.dlq_id = r.dlq_id AND """
+    FROM unnest(%(ids)s::uuid[], %(attempts)s::integer[], %(statuses)s::integer[]) AS r (dlq_id, attempt, status)
+   WHERE d.dlq_id = r.dlq_id AND """
     + _MINE
-    + """ RETURNING d.dlq_id, d.replay_key)
-UPDATE {schema}.push_dlq_attempt AS a SET settled_at = now(), outcome = 'accepted', status = r.status
-  FROM unnest(%(ids)s::uuid[], %(attempts)s::integer[], %(statuses)s::integer[]) AS r (dlq_id, attempt, status)
-  JOIN kept AS k USING (dlq_id)
- WHERE a.replay_key = k.replay_key AND a.attempt = r.attempt
+    + """ RETURNING d.dlq_id, d.replay_key, r.attempt, r.status)
+UPDATE {schema}.push_dlq_attempt AS a SET settled_at = now(), outcome = 'accepted', status = k.status
+  FROM kept AS k WHERE a.replay_key = k.replay_key AND a.attempt = k.attempt
 RETURNING k.dlq_id"""
 )
 
@@ -167,10 +169,10 @@ kept AS (
          next_replay_at = coalesce(r.next_replay_at, d.next_replay_at)
     FROM settled AS r WHERE d.dlq_id = r.dlq_id AND """
     + _MINE
-    + """ RETURNING d.dlq_id, d.replay_key)
+    + """ RETURNING d.dlq_id, d.replay_key, r.attempt, r.outcome, r.status, r.code, r.snippet)
 UPDATE {schema}.push_dlq_attempt AS a
-   SET settled_at = now(), outcome = r.outcome, status = r.status, code = r.code, snippet = r.snippet
-  FROM settled AS r JOIN kept AS k USING (dlq_id) WHERE a.replay_key = k.replay_key AND a.attempt = r.attempt
+   SET settled_at = now(), outcome = k.outcome, status = k.status, code = k.code, snippet = k.snippet
+  FROM kept AS k WHERE a.replay_key = k.replay_key AND a.attempt = k.attempt
 RETURNING k.dlq_id"""
 )
 
