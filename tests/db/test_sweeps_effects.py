@@ -12,6 +12,7 @@ import pytest
 from pushops.retention.policies import AGE_EXPIRED, AGE_STALE, PURGE_TOMBSTONES, SCRUB_TOMBSTONES, SWEEPS
 from pushops.runtime import Runtime
 from pushops.settings import Settings
+from pushops.sweeps import store
 from pushops.sweeps.dispatch import Order, dispatch
 from pushops.sweeps.sweep import Sweep
 from pushops.sweeps.work import Outcome, work
@@ -115,6 +116,22 @@ def test_no_more_workers_than_slots_work_at_once(settings: Settings, pg: Conn) -
         pg.execute("UPDATE sweep_slot SET free_at = now() WHERE slot = 1")  # its holder is dead
         assert work(rt, SWEEPS, run.run_id).outcome is Outcome.WORKED
     assert scalar(pg, "SELECT count(*) FROM sweep_slot WHERE sweep = 'purge-tombstones'") == 2
+
+
+def test_nobody_waits_for_a_slot_unless_one_only_rests(settings: Settings, pg: Conn) -> None:
+    with opened(settings) as rt:
+
+        def rest() -> float | None:
+            with rt.db.transaction() as tx:
+                return store.rest(tx, PURGE_TOMBSTONES.name, 2)
+
+        dispatch(rt, PURGE_TOMBSTONES, None, TEST)
+        pg.execute("UPDATE sweep_slot SET holder = gen_random_uuid(), free_at = now() + interval '1 h'")
+        assert rest() is None
+        pg.execute("UPDATE sweep_slot SET holder = NULL, free_at = now() + interval '10 s' WHERE slot = 1")
+        found = rest()
+        assert found is not None
+        assert 5 < found <= 10
 
 
 def test_an_unknown_run_is_counted_and_not_an_error(settings: Settings, pg: Conn) -> None:

@@ -17,11 +17,12 @@ UPDATE {schema}.sweep_slot AS s SET holder = %(holder)s::uuid, free_at = clock_t
 RETURNING s.slot"""
 
 
-# Seconds until a slot that is only resting (between two batches) is free; null where all are at work.
+# Seconds until a slot that is only resting (between two batches) is free; no row where all are at work.
 REST: Final[LiteralString] = """
 SELECT extract(epoch FROM greatest(min(free_at), clock_timestamp()) - clock_timestamp())::float8
   FROM {schema}.sweep_slot
- WHERE sweep = %(sweep)s::text AND slot < %(slots)s::int AND holder IS NULL"""
+ WHERE sweep = %(sweep)s::text AND slot < %(slots)s::int AND holder IS NULL
+HAVING count(*) > 0"""
 
 
 FREE_SLOT: Final[LiteralString] = """
