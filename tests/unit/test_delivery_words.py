@@ -37,6 +37,9 @@ CHECKS = {
 }
 
 
+ATTEMPT: Final = {"n", "at", "status", "code", "outcome", "snippet"}  # the keys of a row's history
+
+
 def words(module: ModuleType) -> set[str]:
     """Words in quotes in a module's statements; intervals and the like have digits or blanks."""
     statements = [value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)]
@@ -45,7 +48,7 @@ def words(module: ModuleType) -> set[str]:
 
 @pytest.mark.parametrize("module", [fanning, finishing, ledger, messages, providers], ids=lambda one: one.__name__)
 def test_statements_on_the_ledger_know_no_word_that_its_enums_have_not(module: ModuleType) -> None:
-    assert words(module) - LEDGER - IN_SQL_ONLY == set()
+    assert words(module) - LEDGER - IN_SQL_ONLY - ATTEMPT == set()
 
 
 @pytest.mark.parametrize("module", [churn, evidence, guard], ids=lambda one: one.__name__)
