@@ -106,15 +106,39 @@ def test_an_unknown_letter_is_named(out: Outgoing) -> None:
         resend(out, uuid4())
 
 
-def test_what_is_not_taken_is_parked_again_and_a_drain_remembers_what_was(out: Outgoing, pg: Pg) -> None:
+def test_a_parked_letter_that_is_not_taken_is_parked_again(out: Outgoing, pg: Pg) -> None:
     (one,) = parked(out, pg)
-    drain(out.rt)
+    change(pg, [one], in_doubt="true", next_replay_at="now() + interval '1 hour'")
     out.service.script("fails", answers=["fcm-503"])
     assert resend(out, one) == "failed"
-    assert letter(pg, one)["replay_state"] == "parked"
-    out.service.clear()
-    change(pg, [one], next_replay_at="now()")
-    assert drain(out.rt).outcomes == {"duplicate": 1}
+    found = letter(pg, one)
+    assert (found["replay_state"], found["replay_count"], found["claim_token"]) == ("parked", 1, None)
+
+
+def test_a_closed_letter_is_never_reopened_whatever_comes_of_it(out: Outgoing, pg: Pg) -> None:
+    (one,) = parked(out, pg)
+    drain(out.rt)
+    before = letter(pg, one)
+    out.service.script("fails", answers=["fcm-503"])
+    assert resend(out, one) == "failed"
+    after = letter(pg, one)
+    tried = {"attempt_count": before["attempt_count"] + 1, "last_attempt_at": after["last_attempt_at"]}
+    assert after == before | tried
+    assert [attempt["outcome"] for attempt in attempts(pg, one)] == ["accepted", "unavailable"]
+    assert drain(out.rt).outcomes == {}
+
+
+def test_a_closed_letter_that_somebody_is_sending_is_left_to_them(out: Outgoing, pg: Pg) -> None:
+    (one,) = parked(out, pg)
+    drain(out.rt)
+    pg.execute(
+        "INSERT INTO pushops.push_dlq_attempt (replay_key, attempt, kind) SELECT replay_key, 50, 'replay'"
+        " FROM pushops.push_dlq"
+    )
+    before = letter(pg, one)
+    with pytest.raises(RefusedError, match="nobody is sending"):
+        resend(out, one)
+    assert letter(pg, one) == before
     assert out.service.accepted(out.endpoints) == [1]
 
 

@@ -1,7 +1,7 @@
 """One letter sent once more because an operator says so: the third gate is lifted, the others hold."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
@@ -29,7 +29,7 @@ LIFTED: Final = frozenset(
 
 @dataclass(frozen=True)
 class Resent:
-    """``outcome``: replayed, or what came instead; held where it was not sent after all, and is parked."""
+    """``outcome``: replayed, or what came instead; held where it was not sent after all."""
 
     dlq_id: UUID
     outcome: ReplayOutcome
@@ -38,8 +38,8 @@ class Resent:
 def resend(rt: Runtime, dlq_id: UUID, *, reason: str, actor: str) -> Resent:
     """Send a letter once more, parked or closed by the third gate; who said so and why is kept with the attempt.
 
-    What is not taken is parked again. Raises NotFoundError, and RefusedError where somebody has it in hand, where
-    another gate keeps it, and where nothing says why.
+    What is not taken is parked again, or closed as it was. Raises NotFoundError, and RefusedError where somebody has
+    it in hand, where another gate keeps it, and where nothing says why.
     """
     why = reason.strip()
     if not why or len(why) > LONGEST_REASON:
@@ -54,14 +54,14 @@ def resend(rt: Runtime, dlq_id: UUID, *, reason: str, actor: str) -> Resent:
 
 
 def _send(rt: Runtime, tools: Tools, dlq_id: UUID, hand: Hand) -> ReplayOutcome:
-    group = _open(rt, tools, dlq_id, hand)
+    group, hand = _open(rt, tools, dlq_id, hand)
     sender = Sender(rt, tools, hand, stop_at=time.monotonic() + PATIENCE.total_seconds(), forced=True)
     sent = sender.run_opened(group)
     return next((outcome for outcome, letters in sent.counted.items() if letters), ReplayOutcome.HELD)
 
 
-def _open(rt: Runtime, tools: Tools, dlq_id: UUID, hand: Hand) -> Group:
-    """Claimed and opened in one transaction: a letter that was closed is never seen parked in between."""
+def _open(rt: Runtime, tools: Tools, dlq_id: UUID, hand: Hand) -> tuple[Group, Hand]:
+    """A parked letter is claimed and opened, a closed one only opened: it is never reopened."""
     known = gates.params(tools.chain.vapid, forced=True)
     since = time.monotonic()
     with rt.db.transaction(planner=PLAN_INDEX) as tx:
@@ -71,11 +71,13 @@ def _open(rt: Runtime, tools: Tools, dlq_id: UUID, hand: Hand) -> Group:
         _check(letter)
         _make_lane(tx, letter)
         auditing.note(tx, "dead_letter_resend", hand.by, {"letter": str(dlq_id), "why": hand.why})
-        replaying.take_back(tx, dlq_id, token=hand.token, lease=rt.settings.replay_lease)
+        if letter.close_reason is None:
+            replaying.take(tx, dlq_id, token=hand.token, lease=rt.settings.replay_lease)
+        hand = replace(hand, closed=letter.close_reason is not None)
         letters = opened(tx, rt, hand, [dlq_id], known)
-        if any(one.verdict is not None for one in letters):
-            raise RefusedError("expected a letter that may be sent, got one that a gate has just closed to")
-        return Group(letters, tx.now, since)
+        if not letters or letters[0].verdict is not None:
+            raise RefusedError("expected a letter that nobody is sending and no gate keeps, got one that is: try later")
+        return Group(letters, tx.now, since), hand
 
 
 def _check(letter: Letter) -> None:

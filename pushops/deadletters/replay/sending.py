@@ -274,7 +274,10 @@ class Sender:
             return
         opened = {letter.dlq_id: letter.attempt for letter in self._unsent}
         with self._rt.db.transaction(planner=PLAN_INDEX) as tx:
-            self.sent.left = replaying.release(tx, self._hand.token, untried, opened)
+            if self._hand.closed:
+                replaying.forget(tx, opened)
+            else:
+                self.sent.left = replaying.release(tx, self._hand.token, untried, opened)
 
 
 def opened(tx: Tx, rt: Runtime, hand: Hand, ids: Sequence[UUID], known: Mapping[str, Any]) -> list[Opened]:
@@ -289,6 +292,7 @@ def opened(tx: Tx, rt: Runtime, hand: Hand, ids: Sequence[UUID], known: Mapping[
         by=hand.by,
         run_id=hand.run_id,
         why=hand.why,
+        closed=hand.closed,
     )
 
 

@@ -40,12 +40,16 @@ class Opened(Claimed):
 
 @dataclass(frozen=True)
 class Hand:
-    """Whose letters these are: a token, the run if there is one, and by whom they are closed. ``why``: it is forced."""
+    """Whose letters these are: a token, the run if there is one, and by whom they are closed.
+
+    ``why``: it is forced. ``closed``: they are closed already, and stay so whatever comes of it.
+    """
 
     token: UUID
     by: str
     run_id: UUID | None = None
     why: str | None = None
+    closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,10 @@ def _settle_one(rt: Runtime, hand: Hand, service: str, attempts: Sequence[Attemp
 def _settle(tx: Tx, rt: Runtime, hand: Hand, service: str, attempts: Sequence[Attempt], streak: Streaks) -> _Done:
     believed = meaning.believe(tx, rt, service, attempts)
     counted: dict[UUID, ReplayOutcome] = {}
-    kept = _accepted(tx, hand, attempts, counted) | _others(tx, rt, hand, attempts, believed, counted)
+    if hand.closed:
+        kept = _closed(tx, rt, hand, attempts, believed, counted)
+    else:
+        kept = _accepted(tx, hand, attempts, counted) | _others(tx, rt, hand, attempts, believed, counted)
     ours = {meaning.key_of(a.row) for a in attempts if _letter(a).dlq_id in kept}
     did = meaning.apply(tx, rt, service, attempts, believed, ours)
     outcomes = Counter(outcome for dlq_id, outcome in counted.items() if dlq_id in kept)
@@ -156,6 +163,23 @@ def _others(
             counted[_letter(attempt).dlq_id] = decision.counted
             rows.append(_row(tx, attempt, decision))
     return replaying.settle(tx, hand.token, rows, by=hand.by) if rows else set()
+
+
+def _closed(
+    tx: Tx,
+    rt: Runtime,
+    hand: Hand,
+    attempts: Sequence[Attempt],
+    believed: Believed,
+    counted: dict[UUID, ReplayOutcome],
+) -> set[UUID]:
+    """Letters that were closed before: what is decided of parked ones is only counted."""
+    rows = []
+    for attempt in attempts:
+        decision = decide(attempt.verdict, attempt.answer, _facts(attempt, believed), rt.settings, tx.now)
+        counted[_letter(attempt).dlq_id] = decision.counted
+        rows.append(_row(tx, attempt, decision))
+    return replaying.settle_closed(tx, rows, by=hand.by, why=hand.why)
 
 
 def _facts(attempt: Attempt, believed: Believed) -> Facts:

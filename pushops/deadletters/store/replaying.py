@@ -63,15 +63,13 @@ RETURNING d.dlq_id"""
 
 # The gates once more, at the moment of sending; whoever passes has an attempt from here on. Half a lease is left at
 # least: a request that was begun is over before anybody may take the letter from us.
-OPEN: Final[LiteralString] = (
+_OPEN: Final = (
     """
 WITH mine AS MATERIALIZED (
   SELECT """
     + _LOOKED_AT
     + """ FROM {schema}.push_dlq AS d
-   WHERE dlq_id = ANY (%(ids)s::uuid[]) AND """
-    + _MINE
-    + """ AND claimed_until > clock_timestamp() + %(lease)s::interval / 2 FOR UPDATE),
+   WHERE dlq_id = ANY (%(ids)s::uuid[]) AND {mine} FOR UPDATE),
 judged AS MATERIALIZED (
   SELECT d.dlq_id, d.replay_key, d.replay_count, d.on_in_doubt, d.message_id, d.endpoint_hash, d.subscription_id,
          d.owner AS user_id, n.lane_id, d.attempt_count, d.expires_at, d.first_attempt_at, d.error_code AS last_code,
@@ -107,6 +105,19 @@ SELECT j.dlq_id, j.replay_key, j.attempt, j.replay_count, j.on_in_doubt, j.messa
        CASE WHEN j.replay_key NOT IN (SELECT replay_key FROM opened) THEN coalesce(j.verdict, 'held') END AS verdict
   FROM judged AS j ORDER BY j.dlq_id"""
 )
+OPEN: Final[LiteralString] = sql.literal(
+    _OPEN.replace("{mine}", _MINE + " AND claimed_until > clock_timestamp() + %(lease)s::interval / 2")
+)
+# A closed letter is never claimed, and stays what it is while it is sent once more: its attempt alone says so. Whoever
+# asks for a second one meanwhile finds the first.
+OPEN_CLOSED: Final[LiteralString] = sql.literal(
+    _OPEN.replace(
+        "{mine}",
+        """d.closed_at IS NOT NULL AND NOT EXISTS (
+      SELECT FROM {schema}.push_dlq_attempt AS a
+       WHERE a.replay_key = d.replay_key AND a.settled_at IS NULL AND a.at > now() - %(lease)s::interval)""",
+    )
+)
 
 # One letter, closed or not, and what the gates say of it; whoever asks is alone with it until they commit.
 ONE: Final[LiteralString] = (
@@ -121,12 +132,12 @@ SELECT d.dlq_id, d.push_service, m.rendered, n.lane_id, s.push_service AS label,
     + " AS verdict FROM letter AS d"
     + STANDING
 )
-# An operator's own claim takes what a gate had closed as well.
-TAKE_BACK: Final[LiteralString] = """
+# An operator's own claim does not wait for the end of a back-off.
+TAKE: Final[LiteralString] = """
 UPDATE {schema}.push_dlq
-   SET replay_state = 'claimed', claim_token = %(token)s::uuid, close_reason = NULL, closed_by = NULL, closed_at = NULL,
-       close_note = NULL, claimed_until = clock_timestamp() + %(lease)s::interval
- WHERE dlq_id = %(dlq_id)s::uuid AND replay_state <> 'claimed'"""
+   SET replay_state = 'claimed', claim_token = %(token)s::uuid,
+       claimed_until = clock_timestamp() + %(lease)s::interval
+ WHERE dlq_id = %(dlq_id)s::uuid AND replay_state = 'parked'"""
 
 # The many: their attempt with them, and only where the letter is still ours.
 SETTLE_ACCEPTED: Final[LiteralString] = (
@@ -175,6 +186,31 @@ UPDATE {schema}.push_dlq_attempt AS a
   FROM kept AS k WHERE a.replay_key = k.replay_key AND a.attempt = k.attempt
 RETURNING k.dlq_id"""
 )
+
+# A closed letter that was sent once more: taken, it was replayed after all; not taken, it is closed as it was.
+SETTLE_CLOSED: Final[LiteralString] = """
+WITH settled AS MATERIALIZED (
+  SELECT *, r.outcome = 'accepted' AS taken FROM json_to_recordset(%(rows)s::json) AS r
+         (dlq_id uuid, attempt integer, outcome text, status integer, code text, snippet text, in_doubt boolean)),
+kept AS (
+  UPDATE {schema}.push_dlq AS d
+     SET attempt_count = d.attempt_count + 1, last_attempt_at = now(), in_doubt = d.in_doubt OR r.in_doubt,
+         replay_state = CASE WHEN r.taken THEN 'replayed' ELSE d.replay_state END,
+         close_reason = CASE WHEN r.taken THEN 'resent' ELSE d.close_reason END,
+         closed_by = CASE WHEN r.taken THEN %(by)s::text ELSE d.closed_by END,
+         closed_at = CASE WHEN r.taken THEN now() ELSE d.closed_at END,
+         close_note = CASE WHEN r.taken THEN %(why)s::text ELSE d.close_note END
+    FROM settled AS r WHERE d.dlq_id = r.dlq_id AND d.closed_at IS NOT NULL
+  RETURNING d.dlq_id, d.replay_key, r.attempt, r.outcome, r.status, r.code, r.snippet)
+UPDATE {schema}.push_dlq_attempt AS a
+   SET settled_at = now(), outcome = k.outcome, status = k.status, code = k.code, snippet = k.snippet
+  FROM kept AS k WHERE a.replay_key = k.replay_key AND a.attempt = k.attempt
+RETURNING k.dlq_id"""
+FORGET: Final[LiteralString] = """
+DELETE FROM {schema}.push_dlq_attempt AS a
+ USING unnest(%(opened)s::uuid[], %(attempts)s::integer[]) AS r (dlq_id, attempt)
+  JOIN {schema}.push_dlq AS d ON d.dlq_id = r.dlq_id AND d.closed_at IS NOT NULL
+ WHERE a.replay_key = d.replay_key AND a.attempt = r.attempt AND a.kind = 'replay' AND a.settled_at IS NULL"""
 
 # As if nobody had had it; an attempt that was opened and never sent was none.
 RELEASE: Final[LiteralString] = (
@@ -287,10 +323,14 @@ def open_letters(
     by: str,
     run_id: UUID | None,
     why: str | None = None,
+    closed: bool = False,
 ) -> list[Row]:
-    """Judge once more and open an attempt for what passes; ``verdict`` None says that it did. ``why``: it is forced."""
+    """Judge once more and open an attempt for what passes; ``verdict`` None says that it did. ``why``: it is forced.
+
+    ``closed``: of closed letters, which nobody claims; where a gate keeps one, the caller rolls back.
+    """
     values = {"ids": list(ids), "token": token, "lease": lease, "by": by, "run_id": run_id, "why": why}
-    return tx.rows(OPEN, values | dict(gates), row)
+    return tx.rows(OPEN_CLOSED if closed else OPEN, values | dict(gates), row)
 
 
 def one(tx: Tx, dlq_id: UUID, gates: Mapping[str, Any]) -> Letter | None:
@@ -298,9 +338,9 @@ def one(tx: Tx, dlq_id: UUID, gates: Mapping[str, Any]) -> Letter | None:
     return tx.maybe(ONE, {"dlq_id": dlq_id, **gates}, Letter)
 
 
-def take_back(tx: Tx, dlq_id: UUID, *, token: UUID, lease: timedelta) -> bool:
-    """Claim a letter whatever it is, unless somebody has it in hand."""
-    return tx.run(TAKE_BACK, {"dlq_id": dlq_id, "token": token, "lease": lease}) == 1
+def take(tx: Tx, dlq_id: UUID, *, token: UUID, lease: timedelta) -> bool:
+    """Claim a parked letter whatever it waits for."""
+    return tx.run(TAKE, {"dlq_id": dlq_id, "token": token, "lease": lease}) == 1
 
 
 def settle_accepted(
@@ -322,6 +362,16 @@ def settle_accepted(
 def settle(tx: Tx, token: UUID, rows: Rows, *, by: str) -> set[UUID]:
     """Settle what was not accepted, rows with SETTLE's columns; those that were still ours."""
     return set(tx.scalars(SETTLE, {"token": token, "rows": json.dumps(list(rows)), "by": by}))
+
+
+def settle_closed(tx: Tx, rows: Rows, *, by: str, why: str | None) -> set[UUID]:
+    """Settle attempts at closed letters, rows with SETTLE_CLOSED's columns."""
+    return set(tx.scalars(SETTLE_CLOSED, {"rows": json.dumps(list(rows)), "by": by, "why": why}))
+
+
+def forget(tx: Tx, opened: Mapping[UUID, int]) -> None:
+    """Of attempts at closed letters that were never sent nothing is left."""
+    tx.run(FORGET, {"opened": list(opened), "attempts": list(opened.values())})
 
 
 def release(tx: Tx, token: UUID, ids: Collection[UUID], opened: Mapping[UUID, int]) -> int:
