@@ -129,3 +129,23 @@ def test_a_pace_is_kept_by_all_workers_together(
         assert took is not None
         assert states(pg) == {("replayed", "replayed"): 300}
         assert 300 / took[0] <= 66
+
+
+def test_what_was_sent_and_cannot_be_settled_is_in_doubt_and_not_sent_again(
+    settings: Settings, pushed_to: PushService, pg: Pg
+) -> None:
+    """An answer that nobody could write down: the letter is not given back as if it had never gone out."""
+    with outgoing(settings, pushed_to) as out:
+        (one,) = parked(out, pg)
+        pg.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;"
+            "CREATE TRIGGER refuse BEFORE UPDATE ON push_dlq_attempt FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+        drain(out.rt)
+        assert letter(pg, one)["replay_state"] == "claimed"
+        pg.execute("DROP TRIGGER refuse ON push_dlq_attempt")
+        pg.execute("UPDATE push_dlq SET claimed_until = now() - interval '1 second'")
+        replays.reap(out.rt)
+        assert states(pg) == {("discarded", "in_doubt"): 1}
+        assert drain(out.rt).outcomes == {}
+        assert pushed_to.accepted(out.endpoints) == [1]
