@@ -5,6 +5,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -27,8 +28,11 @@ from pushops.sweeps.sweep import Acted, Acting, Batch, Column, Page, RunOptions,
 
 NAME: Final = "drain-dead-letters"
 PAGE: Final = 500
+AHEAD: Final = 2.0  # seconds' worth of letters in a page
+LEAST: Final = 50
+OF_ONE: Final = 200.0  # letters a second to a push service that one worker is enough for, with others beside it
 SPARE: Final = 0.5  # of a push service's bucket is left to live messages: they come first
-SHORT: Final = 0.5  # seconds that an act waits for its pace with a worker in hand
+CROWDED: Final = 0.5  # seconds until live messages may leave room
 REST: Final = timedelta(seconds=1)  # for whom the pace grants nothing: another worker has it
 STORE_AWAY: Final = timedelta(seconds=30)
 
@@ -74,10 +78,8 @@ class _Act:
                 stop = sent.stop
                 if sent.store_failed:
                     return self._acted(STORE_AWAY)
-            elif self.counted and 0 < self.wait <= SHORT and time.monotonic() + self.wait < self.page.stop_at:
-                time.sleep(self.wait)
             else:
-                break
+                break  # whoever waits for a pace holds no worker: live messages come first
         return self._acted(self._again(), stop)
 
     def _over(self) -> bool:
@@ -161,7 +163,7 @@ class _Act:
             allowed += [one.dlq_id for one in letters[:room]]
             self.waiting[service].extendleft(reversed(letters[room:]))
             if letters[room:]:
-                self.wait = max(self.wait, SHORT)
+                self.wait = max(self.wait, CROWDED)
         return allowed
 
     def _hand(self) -> Hand:
@@ -182,11 +184,24 @@ def filtered(key: str) -> Mapping[str, Any]:
 
 
 def page_rows(settings: Settings, options: RunOptions) -> int:
-    """As many as are sent within a third of their lease, at the pace of the fastest push service."""
-    fastest = max([settings.provider_rate, *settings.provider_rates.values()])
-    asked = options.get("rate")
-    pace = settings.replay_share * fastest if asked is None else min(float(asked), fastest)
-    return max(1, min(PAGE, int(pace * settings.replay_lease.total_seconds() / 3)))
+    """As many as are sent within a third of their lease, and no more than an act or two is granted: it looks at all."""
+    pace = _fastest(settings) if (asked := options.get("rate")) is None else min(float(asked), _whole(settings))
+    seconds = min(settings.replay_lease.total_seconds() / 3, AHEAD)
+    return min(PAGE, max(LEAST, int(pace * seconds)))
+
+
+def slots(settings: Settings) -> int:
+    """No more workers at once than the pace gives work to: the others are there for live messages."""
+    return min(settings.replay_parallel, max(1, ceil(_fastest(settings) / OF_ONE)))
+
+
+def _whole(settings: Settings) -> float:
+    return max([settings.provider_rate, *settings.provider_rates.values()])
+
+
+def _fastest(settings: Settings) -> float:
+    """Letters a second, to the push service that takes most of them."""
+    return settings.replay_share * _whole(settings)
 
 
 DRAIN: Final = Sweep(
@@ -204,5 +219,5 @@ DRAIN: Final = Sweep(
     acting=Acting(claim, act, settle),
     filtered=filtered,
     page_rows=page_rows,
-    max_parallel=lambda settings: settings.replay_parallel,
+    max_parallel=slots,
 )

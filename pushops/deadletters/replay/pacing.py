@@ -13,7 +13,7 @@ from pushops.settings import Settings
 from pushops.sweeps.sweep import RunOptions
 
 FIRST: Final = 0.1  # of the pace: where the ramp begins
-HOLDS: Final = 0.25  # seconds' worth that the bucket holds: what may come at once
+HOLDS: Final = 0.5  # seconds' worth that the bucket holds: what may come at once
 BLIND: Final = 1.0  # seconds to wait where nobody can say
 
 # No library's limiter: those of `limits` burst at their windows' edges, or take the client's clock and all or nothing.
