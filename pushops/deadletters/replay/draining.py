@@ -102,7 +102,7 @@ class _Act:
         """End what the gates end; what they let through waits for the pace."""
         (batch,) = self.page.rows
         by, run_id = self._hand().by, UUID(self.page.run_id)
-        with self.rt.db.transaction(planner=PLAN_INDEX) as tx:
+        with self.rt.db.transaction(planner=PLAN_INDEX, asynchronous=True) as tx:
             known = gates.params(self.tools.chain.vapid)
             found = replaying.sift(tx, batch.clause, batch.params, known, by=by, run_id=run_id)
             ended = Counter(counted_as(one.verdict) for one in found if one.verdict not in (None, HELD))
@@ -143,8 +143,11 @@ class _Act:
         return sent
 
     def _claim(self, hand: Hand, granted: Sequence[Sifted]) -> list[UUID]:
-        """Those of them that are ours now, as far as live messages leave room beside them."""
-        with self.rt.db.transaction(planner=PLAN_INDEX) as tx:
+        """Those of them that are ours now, as far as live messages leave room beside them.
+
+        A claim may be lost with the power: what is opened upon it is flushed, and this before it.
+        """
+        with self.rt.db.transaction(planner=PLAN_INDEX, asynchronous=True) as tx:
             _make_lanes(tx, granted)
             allowed = self._beside_live(tx, granted)
             return sorted(

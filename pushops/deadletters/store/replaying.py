@@ -27,13 +27,14 @@ _CLOSE: Final = """replay_state = 'discarded', closed_by = %(by)s::text, closed_
 # are claimed reads all that anybody has claimed, for every letter that is meant.
 _MINE: Final = "d.claim_token = %(token)s::uuid"
 
-# What the gates end is ended, what they let through is named. Rows that somebody else has in hand are left to them.
+# What the gates end is ended, what they let through is named. Only what ends is locked: a page is looked at several
+# times where the pace is slow. Rows that somebody else has in hand by then are left to them, and not named.
 _SIFT: Final = (
     """
 WITH page AS MATERIALIZED (
   SELECT """
     + _LOOKED_AT
-    + """ FROM {schema}.push_dlq WHERE {batch} ORDER BY dlq_id FOR UPDATE SKIP LOCKED),
+    + """ FROM {schema}.push_dlq WHERE {batch}),
 judged AS MATERIALIZED (
   SELECT d.dlq_id, d.push_service, m.rendered, n.lane_id, s.push_service AS label, d.endpoint_host AS host,
          coalesce(s.vapid_key_id, '') AS vapid_key_id,"""
@@ -41,12 +42,16 @@ judged AS MATERIALIZED (
     + " AS verdict FROM page AS d"
     + STANDING
     + """),
+doomed AS MATERIALIZED (
+  SELECT d.dlq_id, j.verdict FROM judged AS j JOIN {schema}.push_dlq AS d USING (dlq_id)
+   WHERE j.verdict <> 'held' AND d.replay_state = 'parked' ORDER BY d.dlq_id FOR UPDATE OF d SKIP LOCKED),
 ended AS (
   UPDATE {schema}.push_dlq AS d SET close_reason = j.verdict, """
     + _CLOSE
     + """
-    FROM judged AS j WHERE d.dlq_id = j.dlq_id AND j.verdict <> 'held')
-SELECT * FROM judged ORDER BY dlq_id"""
+    FROM doomed AS j WHERE d.dlq_id = j.dlq_id RETURNING d.dlq_id)
+SELECT * FROM judged AS j
+ WHERE coalesce(j.verdict, 'held') = 'held' OR j.dlq_id IN (SELECT dlq_id FROM ended) ORDER BY dlq_id"""
 )
 
 # Between a look and this nobody may have had it: what another drain parked again is left to its time.
