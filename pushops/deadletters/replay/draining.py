@@ -33,6 +33,7 @@ LEAST: Final = 50
 OF_ONE: Final = 200.0  # letters a second to a push service that one worker is enough for, with others beside it
 SPARE: Final = 0.5  # of a push service's bucket is left to live messages: they come first
 CROWDED: Final = 0.5  # seconds until live messages may leave room
+SOONEST: Final = 0.05
 REST: Final = timedelta(seconds=1)  # for whom the pace grants nothing: another worker has it
 STORE_AWAY: Final = timedelta(seconds=30)
 
@@ -65,34 +66,26 @@ class _Act:
     counted: Counter[ReplayOutcome] = field(default_factory=Counter)
     waiting: dict[str, deque[Sifted]] = field(default_factory=dict)  # by push service
     left: int = 0  # claimed and not tried
-    wait: float = 0.0
+    wait: float = 0.0  # seconds until the pace grants more, and when that is
+    wait_until: float = 0.0
 
     def run(self) -> Acted:
-        now = self._sift()
-        pace = Pace(self.rt, self.page.options, self.page.opened_at, now)
-        stop = None
-        while self._waits() and stop is None and not self._over():
-            granted = self._take(pace)
-            sent = self._send(granted) if granted else None
-            if sent is not None:
-                stop = sent.stop
-                if sent.store_failed:
-                    return self._acted(STORE_AWAY)
-            else:
-                break  # whoever waits for a pace holds no worker: live messages come first
-        return self._acted(self._again(), stop)
-
-    def _over(self) -> bool:
-        return time.monotonic() >= self.page.stop_at or self.page.asked()
+        """Once round: whoever waits for a pace holds no worker meanwhile, since live messages come first."""
+        pace = Pace(self.rt, self.page.options, self.page.opened_at, self._sift())
+        granted = self._take(pace)
+        sent = self._send(granted) if granted else Sent()
+        return self._acted(STORE_AWAY if sent.store_failed else self._again(), sent.stop)
 
     def _waits(self) -> int:
         return sum(map(len, self.waiting.values()))
 
     def _again(self) -> timedelta | None:
         """Whether the page comes back: at once where the time was over, after a rest where the pace was."""
-        if self._waits():
-            return timedelta(seconds=self.wait) if self.counted else max(REST, timedelta(seconds=self.wait))
-        return timedelta() if self.left else None
+        if not self._waits():
+            return timedelta() if self.left else None
+        if not self.counted:
+            return max(REST, timedelta(seconds=self.wait))
+        return timedelta(seconds=max(SOONEST, self.wait_until - time.monotonic()))
 
     def _acted(self, again: timedelta | None, stop: str | None = None) -> Acted:
         done = self.counted.total() - self.counted[ReplayOutcome.HELD]
@@ -126,14 +119,14 @@ class _Act:
             if letters:
                 waits.append(grant.wait)
         self.wait = min(waits, default=0.0)
+        self.wait_until = time.monotonic() + self.wait
         return granted
 
-    def _send(self, granted: Sequence[Sifted]) -> Sent | None:
-        """None where live messages leave no room."""
-        hand, waited = self._hand(), self._waits()
+    def _send(self, granted: Sequence[Sifted]) -> Sent:
+        hand = self._hand()
         ours = self._claim(hand, granted)
         if not ours:
-            return Sent() if self._waits() == waited else None
+            return Sent()
         rendered = {one.dlq_id for one in granted if one.rendered}
         sender = Sender(self.rt, self.tools, hand, stop_at=self.page.stop_at, asked=self.page.asked)
         sent = sender.run(ours, rendered)
@@ -166,7 +159,7 @@ class _Act:
             allowed += [one.dlq_id for one in letters[:room]]
             self.waiting[service].extendleft(reversed(letters[room:]))
             if letters[room:]:
-                self.wait = max(self.wait, CROWDED)
+                self.wait_until = time.monotonic() + CROWDED
         return allowed
 
     def _hand(self) -> Hand:
