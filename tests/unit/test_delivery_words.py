@@ -37,7 +37,7 @@ CHECKS = {
 }
 
 
-ATTEMPT: Final = {"n", "at", "status", "code", "outcome", "snippet"}  # the keys of a row's history
+ATTEMPT = {"n", "at", "status", "code", "outcome", "snippet"}  # the keys of a row's history
 
 
 def words(module: ModuleType) -> set[str]:
