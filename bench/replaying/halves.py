@@ -17,6 +17,7 @@ from bench.timing import connected
 from bench.workers import Worker
 from pushops.deadletters import service
 from pushops.deadletters.filters import Filter
+from pushops.deadletters.letter import ErrorClass
 from pushops.deadletters.service import Options
 from pushops.ops import Ops
 from pushops.runtime import open_runtime, runtime
@@ -86,7 +87,7 @@ def drain(stage: Stage, worker: Worker, count: int) -> float:
 def begin(options: Options, settings: Mapping[str, Any]) -> UUID:
     """Open a drain of all letters and ring for it; its run."""
     with runtime(load_settings(**settings)) as rt:
-        found = service.drain(rt, Filter(), options, bell(rt), started_by="bench")
+        found = service.drain(rt, Filter(ErrorClass.EXHAUSTED), options, bell(rt), started_by="bench")
         assert found.run is not None, f"expected a run, got {found}"
         return found.run.run_id
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from pushops import tasks
 from pushops.sandbox.push import PushService
 from pushops.settings import Settings
 from tests.outgoing import Outgoing, Pg, outgoing
@@ -17,6 +16,7 @@ from tests.replay_faults import (
     PARKED,
     Reaped,
     as_counted,
+    ask,
     at_most_once,
     changed_after_its_end,
     holding,
@@ -103,7 +103,7 @@ def kill_at(step: Step, hurried: Settings, out: Outgoing, pg: Pg, **fault: Any) 
     """Doubled tasks for two children, one of which comes to the step; then SIGKILL for all of them."""
     with publishing(hurried), step.staged(hurried, out.service), workers(hurried, 2, **fault) as victim:
         for _ in range(3):
-            tasks.drain_dlq.delay()
+            ask(error_class="retry_exhausted")
         wait_until(lambda: step.reached(pg, out), expected=lambda: f"the step\n{victim.tail()}")
         victim.kill()
 
@@ -122,7 +122,7 @@ def test_a_worker_killed_at_any_step_leaves_letters_that_are_parked_or_in_doubt(
     assert count(pg, unchanged) == LETTERS - step.opened - step.done
     at_most_once(pg, out.service)
     due(pg)
-    assert drain(out.rt, options={}).state == "done"
+    assert drain(out.rt, options={}, error_class="retry_exhausted").state == "done"
     assert count(pg, PARKED) == 0
     at_most_once(pg, out.service)
     as_counted(pg)

@@ -50,9 +50,9 @@ def test_words_that_mean_nothing_are_acknowledged_and_counted(
     with outgoing(hurried, pushed_to) as out:
         parked(out, pg, 2)
         with publishing(hurried), workers(hurried, 1) as pool:
-            for words in ({"no_such": "word"}, {"class": "everything"}, {"rate": -1}, {"run_id": "no id"}):
+            for words in ({"no_such": "word"}, {"class": "everything"}, {"rate": -1}, {"run_id": "no id"}, {}):
                 tasks.drain_dlq.delay(**words)
-            wait_until(lambda: len(pool.events("sweep.unknown_id")) == 4, 30, pool.tail)
+            wait_until(lambda: len(pool.events("sweep.unknown_id")) == 5, 30, pool.tail)
     assert count(pg, "SELECT count(*) FROM sweep_run") == 0
     assert states(pg) == {("parked", None): 2}
 

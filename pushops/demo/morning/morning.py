@@ -152,7 +152,7 @@ class Morning:
 
     def _drain(self, users: Users, asked: Preview) -> Trouble:
         users.phase = DRAINING
-        run_id = desk.drain(self._rt)
+        run_id = desk.drain(self._rt, error_class="retry_exhausted")
         trouble = Trouble(self._rt, self.hired, run_id, max(1, round(asked.would_send * KILL_AFTER)))
         deadline, moved_at, before = time.monotonic() + WAIT_SECONDS, time.monotonic(), -1
         with trouble.brewing(), self.teller.progress("drain", asked.total - asked.poison_left_out) as moved:

@@ -41,18 +41,18 @@ CREATE TEMPORARY TABLE backup ON COMMIT DROP AS
 SELECT * FROM {schema}.push_dlq WHERE message_id = ANY (%(messages)s::uuid[])"""
 EMPTY: Final[LiteralString] = """
 DELETE FROM {schema}.push_dlq WHERE message_id = ANY (%(messages)s::uuid[])"""
-AGE: Final[LiteralString] = """
+_AGE: Final[LiteralString] = """
 UPDATE backup SET parked_at = last_attempt_at, next_replay_at = last_attempt_at,
        dlq_id = encode(substring(uuid_send({schema}.id_floor(last_attempt_at)) FOR 6)
                        || substring(uuid_send(dlq_id) FROM 7), 'hex')::uuid"""
-PUT_BACK: Final[LiteralString] = "INSERT INTO {schema}.push_dlq SELECT * FROM backup ORDER BY dlq_id"
+_PUT_BACK: Final[LiteralString] = "INSERT INTO {schema}.push_dlq SELECT * FROM backup ORDER BY dlq_id"
 # A backup that is older than a replay: of the letters it knows nothing, of their attempts there is another table.
 KEEP: Final[LiteralString] = """
 CREATE TABLE {schema}.demo_backup AS SELECT * FROM {schema}.push_dlq WHERE campaign_id = %(campaign)s::text"""
 FORGET: Final[LiteralString] = "DELETE FROM {schema}.push_dlq WHERE campaign_id = %(campaign)s::text"
-RESTORE: Final[LiteralString] = "INSERT INTO {schema}.push_dlq SELECT * FROM {schema}.demo_backup"
-DROP: Final[LiteralString] = "DROP TABLE {schema}.demo_backup"
-ANALYZE: Final[LiteralString] = "ANALYZE {schema}.push_dlq, {schema}.push_dispatch, {schema}.push_dlq_attempt"
+_RESTORE: Final[LiteralString] = "INSERT INTO {schema}.push_dlq SELECT * FROM {schema}.demo_backup"
+_DROP: Final[LiteralString] = "DROP TABLE {schema}.demo_backup"
+_ANALYZE: Final[LiteralString] = "ANALYZE {schema}.push_dlq, {schema}.push_dispatch, {schema}.push_dlq_attempt"
 
 OWED: Final[LiteralString] = "SELECT count(*) FROM {schema}.push_unparked"
 LETTERS: Final[LiteralString] = """
@@ -164,12 +164,12 @@ def age_letters(tx: Tx, messages: Collection[UUID]) -> None:
     values = {"messages": list(messages)}
     tx.run(TAKE_OUT, values)
     tx.run(EMPTY, values)
-    tx.run(AGE, {})
-    tx.run(PUT_BACK, {})
+    tx.run(_AGE, {})
+    tx.run(_PUT_BACK, {})
 
 
 def analyze(tx: Tx) -> None:
-    tx.run(ANALYZE, {})
+    tx.run(_ANALYZE, {})
 
 
 def back_up(tx: Tx, campaign: str) -> None:
@@ -179,8 +179,8 @@ def back_up(tx: Tx, campaign: str) -> None:
 def restore(tx: Tx, campaign: str) -> None:
     """The letters of a campaign are again what they were at ``back_up``."""
     tx.run(FORGET, {"campaign": campaign})
-    tx.run(RESTORE, {})
-    tx.run(DROP, {})
+    tx.run(_RESTORE, {})
+    tx.run(_DROP, {})
 
 
 def owed(tx: Tx) -> int:
