@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import psycopg
 
+from pushops import tasks
 from pushops.deadletters import service as replays
 from pushops.runtime import Runtime
 from pushops.sandbox.push import PushService
@@ -47,10 +49,20 @@ CLAIMED: Final = "SELECT count(*) FROM pushops.push_dlq WHERE replay_state = 'cl
 OPENED: Final = "SELECT count(*) FROM pushops.push_dlq_attempt WHERE kind = 'replay' AND settled_at IS NULL"
 PARKED: Final = "SELECT count(*) FROM pushops.push_dlq WHERE replay_state = 'parked'"
 
+EVERYTHING: Final = {"class": "retry_exhausted"}  # what tests park
+
+
+def ask(times: int = 1, **words: Any) -> None:
+    """The task that a beat or an operator calls."""
+    for _ in range(times):
+        tasks.drain_dlq.delay(**words or EVERYTHING)
+
 
 def replaying(settings: Settings, service: PushService, broker_url: str, **changes: Any) -> Settings:
     """Settings of workers that replay at once: nothing of the pace in the way unless a test wants it."""
-    return sending(settings, service, broker_url, **{"replay_share": 1.0} | changes)
+    return sending(
+        settings, service, broker_url, **{"replay_share": 1.0, "sweep_grace": timedelta(seconds=1)} | changes
+    )
 
 
 def run_over(pg: Pg) -> bool:

@@ -103,7 +103,7 @@ def kill_at(step: Step, hurried: Settings, out: Outgoing, pg: Pg, **fault: Any) 
     """Doubled tasks for two children, one of which comes to the step; then SIGKILL for all of them."""
     with publishing(hurried), step.staged(hurried, out.service), workers(hurried, 2, **fault) as victim:
         for _ in range(3):
-            ask(error_class="retry_exhausted")
+            ask()
         wait_until(lambda: step.reached(pg, out), expected=lambda: f"the step\n{victim.tail()}")
         victim.kill()
 
