@@ -38,6 +38,11 @@ def message(pg: Conn, **columns: str) -> UUID:
     return UUID(str(made[0]))
 
 
+def age_freely(pg: Conn) -> None:
+    """Let a test put an expiry into the past: the table says that it is fixed for ever."""
+    pg.execute("ALTER TABLE pushops.push_message DISABLE TRIGGER push_message_expiry")
+
+
 def queue(pg: Conn, message_id: UUID, ids: Sequence[UUID], lane_id: int, **columns: str) -> None:
     """Ledger rows of a message for subscriptions, due now; columns are SQL expressions."""
     values = {"priority": "1", "next_attempt_at": "now()", "expires_at": "now() + interval '1 day'"} | columns

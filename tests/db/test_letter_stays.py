@@ -154,15 +154,6 @@ class Life(RuleBasedStateMachine):
         discard(self.rt, Filter(error_class=which), reason="old news", actor="me", dry_run=False)
 
     @precondition(lambda self: self.rows)
-    @rule(data=st.data())
-    def insist(self, data: st.DataObject) -> None:
-        """An operator takes back even what is closed, and gives up again."""
-        row = data.draw(st.sampled_from(self.rows))
-        with self.rt.db.transaction() as tx:
-            if replaying.take_back(tx, row["dlq_id"], token=self.token, lease=5 * MINUTE):
-                self.ends.pop(row["dlq_id"], None)
-
-    @precondition(lambda self: self.rows)
     @rule(column=st.sampled_from(["expires_at", "first_attempt_at", "parked_at"]))
     def meddle(self, column: str) -> None:
         """Whoever writes SQL of their own."""

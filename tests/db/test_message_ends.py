@@ -11,6 +11,7 @@ from pushops.delivery import finishing
 from pushops.delivery.cancelling import cancel
 from pushops.errors import NotFoundError, RefusedError
 from pushops.runtime import Runtime
+from tests.ledger import age_freely
 from tests.outgoing import ends
 from tests.sending import Pg, ledger, make_live, message, send_to, sent
 
@@ -48,6 +49,7 @@ def claim(pg: Pg, message_id: UUID, number: int) -> bytes:
 
 
 def expire(pg: Pg, message_id: UUID) -> None:
+    age_freely(pg)
     pg.execute("UPDATE push_message SET expires_at = now() - interval '1 s' WHERE message_id = %s", [message_id])
 
 

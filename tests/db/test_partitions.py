@@ -12,6 +12,7 @@ import pytest
 from pushops.delivery import partitions, retiring
 from pushops.delivery.retiring import Retirement
 from pushops.runtime import Runtime
+from tests.ledger import age_freely
 from tests.sending import Pg, make_live, message, sent
 
 LONG_AGO = timedelta(days=150)
@@ -145,6 +146,7 @@ def test_a_week_with_a_row_to_act_on_is_kept(runtime: Runtime, pg: Pg, state: st
 )
 def test_a_week_with_a_message_that_is_not_over_is_kept(runtime: Runtime, pg: Pg, change: str) -> None:
     name = old_week(runtime, pg)
+    age_freely(pg)
     pg.execute(change.encode())
     assert [each.outcome for each in retiring.retire(runtime)] == [Retirement.KEPT]
     assert name in weeks(pg)

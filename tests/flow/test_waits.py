@@ -219,6 +219,7 @@ def test_what_expires_while_it_waits_is_named_by_what_it_waited_for(out: Outgoin
     out.pump_all()
     assert ends(pg, message) == {"due": 120}
     pg.execute("UPDATE pushops.push_dispatch SET expires_at = now()")
+    ledger.age_freely(pg)
     pg.execute("UPDATE pushops.push_message SET expires_at = now(), look_at = now()")
     out.service.clear()
     before = out.service.counts()["received"]
