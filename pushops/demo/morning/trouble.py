@@ -20,7 +20,10 @@ from pushops.runtime import Runtime
 LOOK_EVERY: Final = 0.005  # a group of letters is out for some hundredths of a second
 SILENT: Final = timedelta(seconds=0.5)  # far longer than an answer takes here
 LOST: Final = timedelta(seconds=3)  # nobody living takes so long
-HELD_WITHIN: Final = 5.0
+AT_ONCE: Final = timedelta()
+HELD_WITHIN: Final = 1.0
+BURIED_WITHIN: Final = 10.0
+CALM: Final = 0.5  # between two freezes: a run must get on even where none of them hits
 
 
 @dataclass
@@ -63,26 +66,27 @@ class Trouble:
     def _try_to_kill(self) -> None:
         """Freeze a worker that has a page in hand; if letters of it stay begun, it never wakes up again."""
         with self.rt.db.transaction() as tx:
-            found = purge.in_hand(tx, self.run_id)
+            found = purge.in_hand(tx, self.run_id) if store.opened(tx, self.run_id, AT_ONCE) else None
         if found is None or not any(worker.owns(found.pid) for worker in self.crew.workers):
             return
         with suppress(ProcessLookupError):
             os.kill(found.pid, signal.SIGSTOP)
             try:
-                if self._begun_and_silent(SILENT):
+                if self._begun_and_silent(SILENT, HELD_WITHIN):
                     os.kill(found.pid, signal.SIGKILL)
                     self._bury(found.pid)
             finally:
                 os.kill(found.pid, signal.SIGCONT)
+        self._over.wait(CALM)
 
     def _bury(self, pid: int) -> None:
         """What it had begun stays begun; what it had said in its last moment may still be written down."""
         self.killed.append(pid)
-        self.left = self._begun_and_silent(LOST)
+        self.left = self._begun_and_silent(LOST, BURIED_WITHIN)
         self.news.append(f"SIGKILL for worker process {pid}, which had begun to send {len(self.left)} letters")
 
-    def _begun_and_silent(self, since: timedelta) -> frozenset[bytes]:
-        deadline = time.monotonic() + HELD_WITHIN
+    def _begun_and_silent(self, since: timedelta, within: float) -> frozenset[bytes]:
+        deadline = time.monotonic() + within
         left: frozenset[bytes] = frozenset()
         while not left and time.monotonic() < deadline:
             with self.rt.db.transaction() as tx:
