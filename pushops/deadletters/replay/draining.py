@@ -35,6 +35,9 @@ SPARE: Final = 0.5  # of a push service's bucket is left to live messages: they 
 CROWDED: Final = 0.5  # seconds until live messages may leave room
 SOONEST: Final = 0.05
 REST: Final = timedelta(seconds=1)  # for whom the pace grants nothing: another worker has it
+# Of a slot and a page, which nothing depends on: letters have a token and a lease of their own. For so long a worker
+# that died keeps others from going on.
+LEASE: Final = timedelta(seconds=20)
 STORE_AWAY: Final = timedelta(seconds=30)
 
 
@@ -216,4 +219,5 @@ DRAIN: Final = Sweep(
     filtered=filtered,
     page_rows=page_rows,
     max_parallel=slots,
+    lease=lambda _settings: LEASE,
 )

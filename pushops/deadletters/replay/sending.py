@@ -27,7 +27,8 @@ from pushops.runtime import Runtime
 from pushops.sweeps import store as sweeps_store
 from pushops.sweeps.sql import PLAN_INDEX
 
-GROUP: Final = 250  # letters in an opening: if their worker is killed, so many are in doubt at most
+GROUP: Final = 100  # letters in an opening: if their worker is killed, they are in doubt
+SETTLE_ROWS: Final = 250  # a transaction costs as much as fifty of its rows
 FEW: Final = 8  # that are out before the first success
 # Seconds, on the monotonic clock.
 FRESH: Final = 2.0  # how long an opening's look at owner and state is good for
@@ -77,7 +78,8 @@ class Sender:
         self._stop_at, self._asked = stop_at, asked
         self._gates = gates.params(tools.chain.vapid, forced=forced)
         self._threads = ThreadPoolExecutor(2, "pushops-replay")  # one opens, the other settles
-        self._left: deque[Sequence[UUID]] = deque()
+        self._left: deque[UUID] = deque()
+        self._alone: deque[UUID] = deque()  # to be rendered: each may take this worker with it
         self._opening: Future[Group] | None = None
         self._ready: deque[tuple[Opened, Group]] = deque()
         self._unsent: list[Opened] = []
@@ -90,10 +92,9 @@ class Sender:
         self._in_row = 0
 
     def run(self, ids: Sequence[UUID], rendered: Collection[UUID] = ()) -> Sent:
-        """Letters that are to be rendered come last and one by one: each may take this worker with it."""
-        plain = [each for each in ids if each not in rendered]
-        self._left.extend(plain[i : i + GROUP] for i in range(0, len(plain), GROUP))
-        self._left.extend([each] for each in ids if each in rendered)
+        """Letters that are to be rendered come last and one by one."""
+        self._left.extend(each for each in ids if each not in rendered)
+        self._alone.extend(each for each in ids if each in rendered)
         return self._run(ids)
 
     def run_opened(self, group: Group) -> Sent:
@@ -115,13 +116,13 @@ class Sender:
                     self._not_sent(request.tag)
                 else:
                     self._answered(request.tag, answer)
-                self._settle(least=GROUP)
+                self._settle(least=SETTLE_ROWS)
         return self.sent
 
     def _requests(self) -> Iterator[Request[Outgoing] | None]:
         """What the network takes next; None where there is nothing at the moment and something is still out."""
         while True:
-            self._settle(least=GROUP)
+            self._settle(least=SETTLE_ROWS)
             out = self._next()
             if out is not None:
                 self._tried.add(_letter(out).dlq_id)
@@ -131,7 +132,7 @@ class Sender:
                 else:
                     self._out[out.row.push_service] += 1
                     yield made
-            elif self._over() or not (self._opening or self._ready or self._left):
+            elif self._over() or not (self._opening or self._ready or self._left or self._alone):
                 self._settle(least=1)  # what hangs keeps nothing else in doubt
                 return
             else:
@@ -156,19 +157,27 @@ class Sender:
 
     def _has_room(self, letter: Opened) -> bool:
         """Few are out before anything succeeded: what fails fails for few."""
-        limit = min(self._rt.settings.in_flight, FEW + 2 * self._accepted)
-        return self._out[letter.push_service] < limit
+        return self._out[letter.push_service] < self._limit()
+
+    def _limit(self) -> int:
+        return min(self._rt.settings.in_flight, FEW + 2 * self._accepted)
 
     def _open_ahead(self) -> None:
         """Take in what was opened, and have the next group opened before this one runs out."""
-        alone = bool(self._left) and len(self._left[0]) == 1
         if self._opening is not None and (self._opening.done() or not (self._ready or self._out.total())):
             self._take_in()
-        wanted = not self._ready if alone else len(self._ready) < GROUP // 2
-        if self._opening is None and self._left and wanted:
-            self._opening = self._threads.submit(self._open, self._left.popleft())
+        size = min(GROUP, self._limit())
+        wanted = len(self._ready) < size // 2 if self._left else bool(self._alone) and not self._ready
+        if self._opening is None and wanted:
+            self._opening = self._threads.submit(self._open, self._next_group(size))
             if not self._ready and not self._out.total():
                 self._take_in()
+
+    def _next_group(self, size: int) -> list[UUID]:
+        """No more than may be out: what is opened and not sent is in doubt for nothing if this worker is killed."""
+        if not self._left:
+            return [self._alone.popleft()]
+        return [self._left.popleft() for _ in range(min(size, len(self._left)))]
 
     def _take_in(self) -> None:
         opening, self._opening = self._opening, None
