@@ -93,6 +93,12 @@ def hurried(settings: Settings, pushed_to: PushService, valkey_url: str) -> Sett
     return replaying(settings, pushed_to, valkey_url)
 
 
+# Every step stands for others here that are tried before a release.
+MARKS: Final = dict.fromkeys(
+    ("after the claim", "in mid-body", "after it was taken", "in the settling", "after the settling"), pytest.mark.long
+)
+
+
 @pytest.fixture
 def out(hurried: Settings, pushed_to: PushService) -> Iterator[Outgoing]:
     with outgoing(hurried, pushed_to) as made:
@@ -108,7 +114,7 @@ def kill_at(step: Step, hurried: Settings, out: Outgoing, pg: Pg, **fault: Any) 
         victim.kill()
 
 
-@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("step", [pytest.param(STEPS[name], id=name, marks=MARKS.get(name, ())) for name in STEPS])
 def test_a_worker_killed_at_any_step_leaves_letters_that_are_parked_or_in_doubt(
     step: Step, hurried: Settings, out: Outgoing, pg: Pg
 ) -> None:

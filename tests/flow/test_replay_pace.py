@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import pytest
 from pydantic import SecretStr
 
 from pushops.deadletters.replay.pacing import BLIND, FIRST, HOLDS, Grant, Pace
@@ -51,6 +52,7 @@ def drain(settings: Settings, start: Any, took: Any, *, jumps: bool) -> None:
     rt.close()
 
 
+@pytest.mark.long
 def test_two_workers_together_keep_the_pace_and_never_burst_whatever_their_clocks_say(valkey_url: str) -> None:
     context = multiprocessing.get_context("spawn")
     start, took = context.Barrier(2), context.Queue()

@@ -5,6 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from pydantic import SecretStr
 
 from pushops.deadletters import service as replays
@@ -105,6 +106,7 @@ def _lose_lease_in_flight(rt: Runtime, service: PushService, pg: Pg, endpoints: 
     assert [each.opened for each in replays.reap(rt)] == [True]
 
 
+@pytest.mark.long
 def test_a_pace_is_kept_by_all_workers_together(
     settings: Settings, pushed_to: PushService, pg: Pg, valkey_url: str
 ) -> None:

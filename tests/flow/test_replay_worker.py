@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from pushops import tasks
 from pushops.sandbox.push import PushService
 from pushops.settings import Settings
@@ -57,6 +59,7 @@ def test_words_that_mean_nothing_are_acknowledged_and_counted(
     assert states(pg) == {("parked", None): 2}
 
 
+@pytest.mark.long
 def test_a_pace_is_kept_by_the_workers_of_a_run(
     settings: Settings, pushed_to: PushService, pg: Pg, valkey_url: str
 ) -> None:
