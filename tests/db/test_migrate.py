@@ -90,6 +90,7 @@ def test_an_older_release_leaves_a_newer_schema_alone(empty: Settings, tmp_path:
     assert current(empty) == "0002"
 
 
+@pytest.mark.long
 def test_the_poller_of_two_processes_does_not_stop_a_concurrent_index(
     empty: Settings, look: Conn, holder: Conn, tmp_path: Path, empty_database_url: str
 ) -> None:

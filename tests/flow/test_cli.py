@@ -179,6 +179,7 @@ def test_pages_beyond_the_high_water_mark_are_written_as_the_run_goes_on(pg: Pg,
     assert_purged(pg, run_id(done), 600)
 
 
+@pytest.mark.long
 def test_a_valve_that_opens_in_time_lets_the_waiting_run_go_on(pg: Pg, quickly: Settings) -> None:
     make_rows(pg, 60)
     call("sweep", "pause", "purge-tombstones", settings=quickly)
@@ -213,6 +214,7 @@ def test_a_signal_ends_the_batch_in_hand_and_leaves_the_run_resumable(
     assert_purged(pg, run_id(done), 2_000)
 
 
+@pytest.mark.long
 def test_two_inline_runs_at_once_share_one_run(pg: Pg, quickly: Settings) -> None:
     make_rows(pg, 1_000)
     both = [spawn(*PURGE, "--json", settings=quickly) for _ in range(2)]

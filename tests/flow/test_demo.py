@@ -40,6 +40,7 @@ def test_the_story_ends_well_and_leaves_nothing(place: Path) -> None:
     assert processes_of(place) == []
 
 
+@pytest.mark.long
 def test_an_interrupted_story_says_so_and_leaves_nothing(place: Path) -> None:
     """tests/system does the same with SIGTERM."""
     interrupt(place, signal.SIGINT)

@@ -10,6 +10,7 @@ from tests.pushing import Sender, push, push_service
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Firefox is not installed")
 
 
+@pytest.mark.long
 def test_a_real_firefox_subscribes_receives_and_leaves() -> None:
     sender = Sender()
     with push_service() as service, firefox(service) as browser:

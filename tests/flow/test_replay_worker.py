@@ -25,6 +25,7 @@ def over(pg: Pg) -> bool:
     return count(pg, "SELECT coalesce(bool_and(closed_at IS NOT NULL), false)::int FROM sweep_run") == 1
 
 
+@pytest.mark.long
 def test_a_doubled_task_drains_what_its_words_mean_once(
     settings: Settings, pushed_to: PushService, pg: Pg, valkey_url: str
 ) -> None:
