@@ -36,7 +36,7 @@ FROM STDIN"""
 
 # The writer parks now; these were parked when they were given up. What a letter is about never changes in its table,
 # so they are taken out of it and come back, as from a backup, in the order in which they were parked.
-TAKE_OUT: Final[LiteralString] = """
+_TAKE_OUT: Final[LiteralString] = """
 CREATE TEMPORARY TABLE backup ON COMMIT DROP AS
 SELECT * FROM {schema}.push_dlq WHERE message_id = ANY (%(messages)s::uuid[])"""
 EMPTY: Final[LiteralString] = """
@@ -47,7 +47,7 @@ UPDATE backup SET parked_at = last_attempt_at, next_replay_at = last_attempt_at,
                        || substring(uuid_send(dlq_id) FROM 7), 'hex')::uuid"""
 _PUT_BACK: Final[LiteralString] = "INSERT INTO {schema}.push_dlq SELECT * FROM backup ORDER BY dlq_id"
 # A backup that is older than a replay: of the letters it knows nothing, of their attempts there is another table.
-KEEP: Final[LiteralString] = """
+_KEEP: Final[LiteralString] = """
 CREATE TABLE {schema}.demo_backup AS SELECT * FROM {schema}.push_dlq WHERE campaign_id = %(campaign)s::text"""
 FORGET: Final[LiteralString] = "DELETE FROM {schema}.push_dlq WHERE campaign_id = %(campaign)s::text"
 _RESTORE: Final[LiteralString] = "INSERT INTO {schema}.push_dlq SELECT * FROM {schema}.demo_backup"
@@ -162,7 +162,7 @@ def copy_ledger(tx: Tx, rows: Iterable[Written]) -> None:
 def age_letters(tx: Tx, messages: Collection[UUID]) -> None:
     """Letters that were written now become what they would be had they been written when they were given up."""
     values = {"messages": list(messages)}
-    tx.run(TAKE_OUT, values)
+    tx.run(_TAKE_OUT, values)
     tx.run(EMPTY, values)
     tx.run(_AGE, {})
     tx.run(_PUT_BACK, {})
@@ -173,7 +173,7 @@ def analyze(tx: Tx) -> None:
 
 
 def back_up(tx: Tx, campaign: str) -> None:
-    tx.run(KEEP, {"campaign": campaign})
+    tx.run(_KEEP, {"campaign": campaign})
 
 
 def restore(tx: Tx, campaign: str) -> None:
