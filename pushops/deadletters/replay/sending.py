@@ -27,7 +27,9 @@ from pushops.runtime import Runtime
 from pushops.sweeps import store as sweeps_store
 from pushops.sweeps.sql import PLAN_INDEX
 
-GROUP: Final = 100  # letters in an opening: if their worker is killed, they are in doubt
+# Letters in an opening: if their worker is killed, they are in doubt. Few before anything succeeded.
+GROUP: Final = 250
+FIRST_GROUP: Final = 50
 SETTLE_ROWS: Final = 250  # a transaction costs as much as fifty of its rows
 FEW: Final = 8  # that are out before the first success
 # Seconds, on the monotonic clock.
@@ -166,7 +168,7 @@ class Sender:
         """Take in what was opened, and have the next group opened before this one runs out."""
         if self._opening is not None and (self._opening.done() or not (self._ready or self._out.total())):
             self._take_in()
-        size = min(GROUP, self._limit())
+        size = min(GROUP, FIRST_GROUP + 2 * self._accepted)
         wanted = len(self._ready) < size // 2 if self._left else bool(self._alone) and not self._ready
         if self._opening is None and wanted:
             self._opening = self._threads.submit(self._open, self._next_group(size))
@@ -174,7 +176,6 @@ class Sender:
                 self._take_in()
 
     def _next_group(self, size: int) -> list[UUID]:
-        """No more than may be out: what is opened and not sent is in doubt for nothing if this worker is killed."""
         if not self._left:
             return [self._alone.popleft()]
         return [self._left.popleft() for _ in range(min(size, len(self._left)))]
