@@ -27,7 +27,7 @@ from pushops.sweeps.sql import PLAN_INDEX
 from pushops.sweeps.sweep import Acted, Acting, Batch, Column, Page, RunOptions, Sweep, Window
 
 NAME: Final = "drain-dead-letters"
-PAGE: Final = 2_000  # at full speed: a page begins slowly and ends idle, which costs as much as 200 of its letters
+PAGE: Final = 500  # of which all may be claimed at once: no more, so that a dead worker keeps few
 AHEAD: Final = 2.0  # seconds' worth of letters in a page
 LEAST: Final = 50
 OF_ONE: Final = 200.0  # letters a second to a push service that one worker is enough for, with others beside it
