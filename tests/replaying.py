@@ -100,7 +100,10 @@ class Drained:
 
 
 def drain(rt: Runtime, limit: int | None = None, options: Mapping[str, Any] | None = None, **words: str) -> Drained:
-    """Drain in this process until the run has its end; without ``options`` as fast as one can."""
+    """Drain in this process until the run has its end; without ``options`` as fast as one can, without words all but
+    poison.
+    """
+    words = words or {"error_class": "retry_exhausted"}
     fast = {"rate": 100_000.0, "ramp": 0.001}
     order = Order(
         "test", filter=filters.parse(words).key(), options=fast if options is None else options, row_limit=limit

@@ -13,10 +13,8 @@ from pushops.cli.output import Json, duration, note, print_json, print_table, sa
 from pushops.cli.run import Timeout, a_duration
 from pushops.cli.sweep import tell_workers, work_here
 from pushops.deadletters import service as replays
-from pushops.deadletters.filters import Filter
 from pushops.deadletters.letter import ReplayOutcome
 from pushops.deadletters.service import DRAIN, Options, Preview
-from pushops.errors import RefusedError
 from pushops.sweeps.order import Order
 
 Ramp = Annotated[
@@ -56,7 +54,6 @@ def replay(
         if dry_run:
             _say_preview(replays.preview(rt, wanted, rate=rate, ramp=ramp), limit, json_=json_)
             return
-        _check(wanted)
         if inline:
             work_here(rt, DRAIN, order, json_=json_)
         else:
@@ -81,14 +78,6 @@ def resend(
     if done.outcome is not ReplayOutcome.REPLAYED:
         waits = done.outcome in (ReplayOutcome.HELD, ReplayOutcome.THROTTLED)
         raise typer.Exit(Exit.HELD if waits else Exit.FAILED)
-
-
-def _check(wanted: Filter) -> None:
-    if not wanted.words():
-        raise RefusedError(
-            "expected a condition that says which letters are meant, got none:"
-            " see pushops dlq triage, and --dry-run; --since 30d means all of a month"
-        )
 
 
 def _say_preview(found: Preview, limit: int | None, *, json_: bool) -> None:

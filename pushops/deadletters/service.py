@@ -60,8 +60,6 @@ def drain(rt: Runtime, wanted: Filter, options: Options, bell: Bell | None, *, s
     Poison is left out unless the filter asks for it. Raises RefusedError, for a filter that names nothing as well: no
     replay is of everything.
     """
-    if not wanted.words():
-        raise RefusedError("expected a condition that says which letters are meant, got none")
     kept = options.of_run()
     order = Order(started_by=started_by, filter=wanted.key(), options=kept, row_limit=options.limit)
     return dispatch(rt, DRAIN, bell, order)

@@ -110,6 +110,8 @@ def open_or_join(rt: Runtime, sweep: Sweep, order: Order) -> tuple[RunRow, bool]
 
     A run whose windows are no longer the settings' is stopped first: its cut-off is not what anybody wants now.
     """
+    if sweep.admits is not None:
+        sweep.admits(order.filter)
     windows = windows_of(rt.settings, sweep)
     with rt.db.transaction() as tx:
         store.ensure_control(tx, sweep.name, as_seconds(windows), slots_of(rt.settings, sweep))

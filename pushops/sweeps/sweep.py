@@ -134,6 +134,7 @@ class Sweep:
     brake: bool = False  # a run must not take more than PUSHOPS_SWEEP_MAX_SHARE of the table
     max_parallel: int | Callable[[Settings], int] | None = None  # None: PUSHOPS_SWEEP_MAX_PARALLEL
     filtered: Callable[[str], Mapping[str, Any]] | None = None  # a run's filter as parameters of the predicate
+    admits: Callable[[str], None] | None = None  # raises RefusedError for a filter that no run may be opened with
     page_rows: Callable[[Settings, RunOptions], int] | None = None  # fixed, where batches must not teach it
     lease: Callable[[Settings], timedelta] | None = None  # of a claim and a slot; None: long enough for an act
     meaning: str = ""

@@ -9,8 +9,10 @@ from pushops.deadletters import service as replays
 from pushops.deadletters.filters import Filter
 from pushops.delivery import providers
 from pushops.delivery.providers import Pausable
+from pushops.errors import RefusedError
 from pushops.sandbox.push import PushService
 from pushops.settings import Settings
+from pushops.sweeps.dispatch import Order, dispatch
 from tests.letters import letter
 from tests.outgoing import Outgoing, Pg, outgoing, subscriptions_of
 from tests.renderers import BAD
@@ -278,6 +280,15 @@ def test_a_hold_that_these_answers_open_ends_the_run_and_the_letters_lose_nothin
     held = drain(out.rt)
     assert held.outcomes.keys() <= {"held"}
     assert held.outcomes["held"] >= 30
+
+
+@pytest.mark.parametrize("key", ["", "{}"], ids=["as any sweep is run", "as an empty filter is spelled"])
+def test_no_run_is_of_everything_however_it_is_asked_for(out: Outgoing, pg: Pg, key: str) -> None:
+    parked(out, pg, 3)
+    for order in (Order("test", filter=key), Order("beat", filter=key, force=True)):
+        with pytest.raises(RefusedError, match="which letters are meant"):
+            dispatch(out.rt, replays.DRAIN, None, order)
+    assert states(pg) == {("parked", None): 3}
 
 
 def test_the_task_s_words_open_a_run_for_a_filter_and_join_it(

@@ -20,6 +20,7 @@ from pushops.deadletters.store.gates import POISON_TOO
 from pushops.deadletters.store.replaying import Sifted
 from pushops.delivery.store import lanes
 from pushops.delivery.tools import Tools, tools_of
+from pushops.errors import RefusedError
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps import store as sweeps_store
@@ -182,6 +183,15 @@ def filtered(key: str) -> Mapping[str, Any]:
     return from_key(key).params()
 
 
+def admits(key: str) -> None:
+    """No replay is of everything: who asks says which letters are meant, whichever way they ask."""
+    if not from_key(key).words():
+        raise RefusedError(
+            "expected a condition that says which letters are meant, got none: see pushops dlq triage, and"
+            " pushops dlq replay --dry-run; --since 30d means all of a month"
+        )
+
+
 def page_rows(settings: Settings, options: RunOptions) -> int:
     """As many as are sent within a third of their lease, and no more than an act or two is granted: it looks at all."""
     pace = _fastest(settings) if (asked := options.get("rate")) is None else min(float(asked), _whole(settings))
@@ -217,6 +227,7 @@ DRAIN: Final = Sweep(
     windows=(Window("asked", (), floor=timedelta()),),
     acting=Acting(claim, act, settle),
     filtered=filtered,
+    admits=admits,
     page_rows=page_rows,
     max_parallel=slots,
     lease=lambda _settings: LEASE,
