@@ -64,6 +64,14 @@ COUNTED: Final = {
 }
 
 
+HELD: Final = "held"  # what the gates say of a letter that they leave as it is
+
+
+def counted_as(verdict: str) -> ReplayOutcome:
+    """What a run counts where the gates said this: why a letter ends, or that it is held."""
+    return ReplayOutcome.HELD if verdict == HELD else COUNTED[CloseReason(verdict)]
+
+
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A letter to be parked: all that its row says. ``history``: the live attempts, oldest first, as JSON objects with

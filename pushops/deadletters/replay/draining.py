@@ -11,9 +11,9 @@ from uuid import UUID, uuid4
 
 from pushops.db import Tx
 from pushops.deadletters.filters import CLAUSE, from_key
-from pushops.deadletters.letter import ReplayOutcome
+from pushops.deadletters.letter import HELD, ReplayOutcome
 from pushops.deadletters.replay.pacing import Pace
-from pushops.deadletters.replay.sending import HELD, Sender, Sent, counted_as
+from pushops.deadletters.replay.sending import Sender, Sent, ends_of, make_lanes
 from pushops.deadletters.replay.settling import Hand
 from pushops.deadletters.store import gates, replaying
 from pushops.deadletters.store.gates import POISON_TOO
@@ -48,20 +48,20 @@ def claim(_tx: Tx, batch: Batch) -> Sequence[Batch]:
 
 
 def act(rt: Runtime, page: Page) -> Acted:
-    """Send a page's letters for a few seconds; what the pace does not grant yet comes back later."""
+    """Send as many of a page's letters as the pace grants now; the rest comes back later."""
     return _Act(rt, page, tools_of(rt)).run()
 
 
 def settle(tx: Tx, batch: Batch, acted: Acted) -> int:
     """Letters are settled by then. What was left alone is counted once, when the page is done."""
     if acted.result and acted.again is None:
-        sweeps_store.add_outcomes(tx, UUID(batch.run_id), {ReplayOutcome.HELD.value: acted.result})
+        sweeps_store.add_outcomes(tx, UUID(batch.run_id), {ReplayOutcome.HELD: acted.result})
     return acted.rows
 
 
 @dataclass
 class _Act:
-    """One page's letters, for a few seconds."""
+    """One page's letters, once round."""
 
     rt: Runtime
     page: Page
@@ -70,8 +70,7 @@ class _Act:
     counted: Counter[ReplayOutcome] = field(default_factory=Counter)
     waiting: dict[str, deque[Sifted]] = field(default_factory=dict)  # by push service
     left: int = 0  # claimed and not tried
-    wait: float = 0.0  # seconds until the pace grants more, and when that is
-    wait_until: float = 0.0
+    wait_until: float = 0.0  # when the pace grants more, on the monotonic clock
 
     def run(self) -> Acted:
         """Once round: whoever waits for a pace holds no worker meanwhile, since live messages come first."""
@@ -87,9 +86,8 @@ class _Act:
         """Whether the page comes back: at once where the time was over, after a rest where the pace was."""
         if not self._waits():
             return timedelta() if self.left else None
-        if not self.counted:
-            return max(REST, timedelta(seconds=self.wait))
-        return timedelta(seconds=max(SOONEST, self.wait_until - time.monotonic()))
+        rest = timedelta(seconds=max(SOONEST, self.wait_until - time.monotonic()))
+        return rest if self.counted else max(REST, rest)
 
     def _acted(self, again: timedelta | None, stop: str | None = None) -> Acted:
         done = self.counted.total() - self.counted[ReplayOutcome.HELD]
@@ -102,9 +100,9 @@ class _Act:
         with self.rt.db.transaction(planner=PLAN_INDEX, asynchronous=True) as tx:
             known = gates.params(self.tools.chain.vapid)
             found = replaying.sift(tx, batch.clause, batch.params, known, by=by, run_id=run_id)
-            ended = Counter(counted_as(one.verdict) for one in found if one.verdict not in (None, HELD))
+            ended = ends_of(found)
             if ended:
-                sweeps_store.add_outcomes(tx, run_id, {name.value: rows for name, rows in ended.items()})
+                sweeps_store.add_outcomes(tx, run_id, ended)
             now = tx.now
         self.counted.update(ended)
         self.held = sum(one.verdict == HELD for one in found)
@@ -122,8 +120,7 @@ class _Act:
             granted += [letters.popleft() for _ in range(grant.granted)]
             if letters:
                 waits.append(grant.wait)
-        self.wait = min(waits, default=0.0)
-        self.wait_until = time.monotonic() + self.wait
+        self.wait_until = time.monotonic() + min(waits, default=0.0)
         return granted
 
     def _send(self, granted: Sequence[Sifted]) -> Sent:
@@ -145,7 +142,7 @@ class _Act:
         A claim may be lost with the power: what is opened upon it is flushed, and this before it.
         """
         with self.rt.db.transaction(planner=PLAN_INDEX, asynchronous=True) as tx:
-            _make_lanes(tx, granted)
+            make_lanes(tx, granted)
             allowed = self._beside_live(tx, granted)
             return sorted(
                 replaying.claim(tx, allowed, token=hand.token, lease=self.rt.settings.replay_lease, run_id=hand.run_id)
@@ -168,14 +165,6 @@ class _Act:
 
     def _hand(self) -> Hand:
         return Hand(uuid4(), f"run:{self.page.run_id}", UUID(self.page.run_id))
-
-
-def _make_lanes(tx: Tx, granted: Sequence[Sifted]) -> None:
-    """The ways there that nobody has taken yet."""
-    for service, host, key in sorted(
-        {(one.label or one.push_service, one.host, one.vapid_key_id) for one in granted if one.lane_id is None}
-    ):
-        lanes.find(tx, service, host, key)
 
 
 def filtered(key: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from pushops.deadletters.filters import Filter
-from pushops.deadletters.letter import COUNTED, CloseReason, ReplayOutcome
+from pushops.deadletters.letter import ReplayOutcome, counted_as
 from pushops.deadletters.store import gates
 from pushops.deadletters.store.gates import Counted, LeftOut
 from pushops.runtime import Runtime
@@ -17,7 +17,6 @@ from pushops.subscriptions.keychain import keychain
 from pushops.sweeps import history
 
 COUNTING: Final = timedelta(seconds=60)  # millions of letters, each looked up in four tables
-HELD: Final = "held"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def tell(
             reasons[row.verdict] += row.letters
     counted = Counter[ReplayOutcome]()
     for reason, letters in reasons.items():
-        counted[ReplayOutcome.HELD if reason == HELD else COUNTED[CloseReason(reason)]] += letters
+        counted[counted_as(reason)] += letters
     seconds = [
         seconds_for(letters, rate or settings.replay_share * settings.rate_of(service), ramp or settings.replay_ramp)
         for service, letters in services.items()

@@ -23,6 +23,6 @@ def reap(rt: Runtime) -> list[Reaped]:
         found = replaying.reap(tx, ids, most=settings.replay_attempts, base=settings.retry_base, cap=settings.retry_cap)
         doubted = Counter(one.run_id for one in found if one.opened and one.run_id is not None)
         for run_id, letters in sorted(doubted.items()):
-            sweeps_store.add_outcomes(tx, run_id, {ReplayOutcome.IN_DOUBT.value: letters})
+            sweeps_store.add_outcomes(tx, run_id, {ReplayOutcome.IN_DOUBT: letters})
     rt.events.emit("replay.claims_expired", rows=len(found), in_doubt=sum(one.opened for one in found))
     return found

@@ -6,13 +6,11 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
-from pushops.db import Tx
 from pushops.deadletters.letter import CloseReason, ReplayOutcome, ReplayState
-from pushops.deadletters.replay.sending import Group, Sender, opened
+from pushops.deadletters.replay.sending import Group, Sender, make_lanes, opened
 from pushops.deadletters.replay.settling import Hand
 from pushops.deadletters.store import gates, replaying
 from pushops.deadletters.store.replaying import Letter
-from pushops.delivery.store import lanes
 from pushops.delivery.tools import Tools, open_tools
 from pushops.errors import NotFoundError, RefusedError
 from pushops.runtime import Runtime
@@ -69,7 +67,7 @@ def _open(rt: Runtime, tools: Tools, dlq_id: UUID, hand: Hand) -> tuple[Group, H
         if letter is None:
             raise NotFoundError(f"expected the id of a dead letter, got {dlq_id}: see pushops dlq list")
         _check(letter)
-        _make_lane(tx, letter)
+        make_lanes(tx, [letter])
         auditing.note(tx, "dead_letter_resend", hand.by, {"letter": str(dlq_id), "why": hand.why})
         if letter.close_reason is None:
             replaying.take(tx, dlq_id, token=hand.token, lease=rt.settings.replay_lease)
@@ -89,8 +87,3 @@ def _check(letter: Letter) -> None:
         )
     if letter.verdict is not None:
         raise RefusedError(f"expected a letter that may be sent, got one that is kept by a gate: {letter.verdict}")
-
-
-def _make_lane(tx: Tx, letter: Letter) -> None:
-    if letter.lane_id is None:
-        lanes.find(tx, letter.label or letter.push_service, letter.host, letter.vapid_key_id)

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,16 +11,18 @@ from typing import Any, Final
 from uuid import UUID
 
 from pushops.db import Tx
-from pushops.deadletters.letter import COUNTED, CloseReason, ReplayOutcome
+from pushops.deadletters.letter import HELD, ReplayOutcome, counted_as
 from pushops.deadletters.replay.deciding import FAILS, FAILURES, streaks
 from pushops.deadletters.replay.settling import Hand, Opened, Settled, settle
 from pushops.deadletters.store import gates, replaying
+from pushops.deadletters.store.replaying import Sifted
 from pushops.delivery import loading, meaning
 from pushops.delivery.answer import Answer
 from pushops.delivery.classify import Outcome
 from pushops.delivery.errors import PayloadStoreError
 from pushops.delivery.meaning import Attempt
 from pushops.delivery.preparing import Outgoing, prepare
+from pushops.delivery.store import lanes
 from pushops.delivery.tools import Tools
 from pushops.delivery.transport import Request
 from pushops.runtime import Runtime
@@ -35,7 +37,6 @@ FEW: Final = 8  # that are out before the first success
 # Seconds, on the monotonic clock.
 FRESH: Final = 2.0  # how long an opening's look at owner and state is good for
 SETTLE_AFTER: Final = 0.2
-HELD: Final = "held"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,6 @@ class Sent:
     counted: Counter[ReplayOutcome] = field(default_factory=Counter)
     held: int = 0
     left: int = 0
-    lost: int = 0
     stop: str | None = None
     store_failed: bool = False
 
@@ -185,10 +185,8 @@ class Sender:
         if opening is None:
             return
         group = opening.result()
-        kept = Counter(letter.verdict for letter in group.letters if letter.verdict is not None)
-        self.sent.held += kept.pop(HELD, 0)
-        for verdict, letters in kept.items():
-            self.sent.counted[counted_as(verdict)] += letters
+        self.sent.held += sum(letter.verdict == HELD for letter in group.letters)
+        self.sent.counted.update(ends_of(group.letters))
         self._ready.extend((letter, group) for letter in group.letters if letter.verdict is None)
 
     def _open(self, ids: Sequence[UUID]) -> Group:
@@ -196,7 +194,7 @@ class Sender:
         hand = self._hand
         with self._rt.db.transaction(planner=PLAN_INDEX) as tx:
             letters = opened(tx, self._rt, hand, ids, self._gates)
-            ended = Counter(str(counted_as(one.verdict)) for one in letters if one.verdict not in (None, HELD))
+            ended = ends_of(letters)
             if ended and hand.run_id is not None:
                 sweeps_store.add_outcomes(tx, hand.run_id, ended)
         return Group(letters, tx.now, since)
@@ -264,7 +262,6 @@ class Sender:
         settling, self._settling = self._settling, None
         for done in settling.result() if settling is not None else ():
             self.sent.counted.update(done.counted)
-            self.sent.lost += done.lost
             self.sent.stop = self.sent.stop or done.stop
             for origin, key_id in done.to_resign:
                 self._tools.tokens.renew(key_id, origin)
@@ -290,6 +287,11 @@ class Sender:
                 self.sent.left = replaying.release(tx, self._hand.token, untried, opened)
 
 
+def ends_of(letters: Iterable[Sifted | Opened]) -> Counter[ReplayOutcome]:
+    """What a run counts of those that the gates have ended."""
+    return Counter(counted_as(one.verdict) for one in letters if one.verdict not in (None, HELD))
+
+
 def opened(tx: Tx, rt: Runtime, hand: Hand, ids: Sequence[UUID], known: Mapping[str, Any]) -> list[Opened]:
     """Letters of ours, each with an attempt, or with the verdict that kept it from having one."""
     return replaying.open_letters(
@@ -306,9 +308,11 @@ def opened(tx: Tx, rt: Runtime, hand: Hand, ids: Sequence[UUID], known: Mapping[
     )
 
 
-def counted_as(verdict: str | None) -> ReplayOutcome:
-    """What a run counts where the gates said this."""
-    return ReplayOutcome.HELD if verdict == HELD else COUNTED[CloseReason(str(verdict))]
+def make_lanes(tx: Tx, letters: Iterable[Sifted]) -> None:
+    """The ways there that nobody has taken yet."""
+    ways = {(one.label or one.push_service, one.host, one.vapid_key_id) for one in letters if one.lane_id is None}
+    for service, host, key in sorted(ways):
+        lanes.find(tx, service, host, key)
 
 
 def _letter(out: Outgoing) -> Opened:

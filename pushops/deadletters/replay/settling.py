@@ -54,13 +54,9 @@ class Hand:
 
 @dataclass(frozen=True)
 class Settled:
-    """``lost``: letters that were no longer ours. ``to_resign``: origins and key ids whose tokens were refused.
-
-    ``stop``: why nothing more should be sent.
-    """
+    """``to_resign``: origins and key ids whose tokens were refused. ``stop``: why nothing more should be sent."""
 
     counted: Mapping[ReplayOutcome, int]
-    lost: int
     to_resign: frozenset[tuple[str, str]]
     stop: str | None
 
@@ -102,7 +98,7 @@ def _settle_one(rt: Runtime, hand: Hand, service: str, attempts: Sequence[Attemp
         rt.events.emit("replay.lost", service=service, run=hand.run_id, rows=lost)
     meaning.tell(rt, service, attempts, done.believed.observed, done.did)
     stop = _stop(done, service, attempts, streak)
-    return Settled(done.counted, lost, meaning.refused_tokens(attempts), stop)
+    return Settled(done.counted, meaning.refused_tokens(attempts), stop)
 
 
 def _settle(tx: Tx, rt: Runtime, hand: Hand, service: str, attempts: Sequence[Attempt], streak: Streaks) -> _Done:
@@ -122,7 +118,7 @@ def _count(tx: Tx, hand: Hand, outcomes: Mapping[ReplayOutcome, int], streak: St
     """The run's row counts; how many failures were in a row, before a success as well as now."""
     if hand.run_id is None:
         return 0
-    in_row = sweeps_store.add_outcomes(tx, hand.run_id, {str(k): n for k, n in outcomes.items()}, streak=streak.lead)
+    in_row = sweeps_store.add_outcomes(tx, hand.run_id, outcomes, streak=streak.lead)
     if streak.success:
         after = sweeps_store.add_outcomes(tx, hand.run_id, {}, streak=streak.tail, reset=True)
         return max(in_row, after) if streak.lead else after
@@ -156,12 +152,8 @@ def _others(
     believed: Believed,
     counted: dict[UUID, ReplayOutcome],
 ) -> set[UUID]:
-    rows = []
-    for attempt in attempts:
-        if attempt.verdict.outcome is not Outcome.ACCEPTED:
-            decision = decide(attempt.verdict, attempt.answer, _facts(attempt, believed), rt.settings, tx.now)
-            counted[_letter(attempt).dlq_id] = decision.counted
-            rows.append(_row(tx, attempt, decision))
+    others = [attempt for attempt in attempts if attempt.verdict.outcome is not Outcome.ACCEPTED]
+    rows = _decided(tx, rt, others, believed, counted)
     return replaying.settle(tx, hand.token, rows, by=hand.by) if rows else set()
 
 
@@ -174,12 +166,19 @@ def _closed(
     counted: dict[UUID, ReplayOutcome],
 ) -> set[UUID]:
     """Letters that were closed before: what is decided of parked ones is only counted."""
+    return replaying.settle_closed(tx, _decided(tx, rt, attempts, believed, counted), by=hand.by, why=hand.why)
+
+
+def _decided(
+    tx: Tx, rt: Runtime, attempts: Sequence[Attempt], believed: Believed, counted: dict[UUID, ReplayOutcome]
+) -> list[dict[str, Any]]:
+    """What becomes of each, as SETTLE's rows; counted on the way."""
     rows = []
     for attempt in attempts:
         decision = decide(attempt.verdict, attempt.answer, _facts(attempt, believed), rt.settings, tx.now)
         counted[_letter(attempt).dlq_id] = decision.counted
         rows.append(_row(tx, attempt, decision))
-    return replaying.settle_closed(tx, rows, by=hand.by, why=hand.why)
+    return rows
 
 
 def _facts(attempt: Attempt, believed: Believed) -> Facts:

@@ -3,13 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeVar
 from uuid import UUID
 
 from pushops.db import Tx
 from pushops.sweeps.store.rows import (
     RunRow,
 )
+
+Name = TypeVar("Name", bound=str)
 
 _RUN: Final[LiteralString] = """run_id, sweep, state, why, started_by, opened_at, cutoffs, windows, walk, cursor,
  walk_end, walked, revisited, force, row_limit, eligible_rows, table_rows, page_rows, rows_dispatched, pages,
@@ -201,7 +203,7 @@ def waiting_run(tx: Tx, sweep: str, run_id: UUID) -> UUID | None:
     return found
 
 
-def add_outcomes(tx: Tx, run_id: UUID, counts: Mapping[str, int], *, streak: int = 0, reset: bool = False) -> int:
+def add_outcomes(tx: Tx, run_id: UUID, counts: Mapping[Name, int], *, streak: int = 0, reset: bool = False) -> int:
     """Count what came of rows; returns how many failures are in a row now, 0 where the run is gone.
 
     ``streak`` is how many the outcomes end with; ``reset`` says that a success stands before them.
