@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, Any, Final, Literal
@@ -56,13 +56,18 @@ class Traffic:
 @contextmanager
 def traffic(house: House, rows: int) -> Iterator[Traffic]:
     """Traffic for the length of the block or until it is stopped."""
-    command = [sys.executable, "-m", "bench.live", str(rows)]
-    environment = house.environment(log_level="error")
-    pipe = subprocess.PIPE
+    with begun([__name__, str(rows)], house.environment(log_level="error")) as process:
+        yield Traffic(process)
+
+
+@contextmanager
+def begun(module: Sequence[str], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    """A module with its arguments as a process of its own, from its first line on; killed where nobody ended it."""
+    command, pipe = [sys.executable, "-m", *module], subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         try:
             wait_for(lambda: _first_line(process), 60, "live traffic to begin")
-            yield Traffic(process)
+            yield process
         finally:
             if process.poll() is None:
                 process.kill()

@@ -15,8 +15,7 @@ from typing import IO, Any, Final, LiteralString
 
 import psycopg
 
-from bench.house import wait_for
-from bench.live import p99_ms
+from bench.live import begun, p99_ms
 from bench.replaying.stage import Stage
 from bench.sending.job import PAYLOAD, WARM
 from pushops.ops import Ops
@@ -52,23 +51,8 @@ class Live:
 @contextmanager
 def sending(stage: Stage, **settings: object) -> Iterator[Live]:
     """Live messages for the length of the block or until they are stopped."""
-    environment = stage.house.environment(**stage.settings | settings)
-    command, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
-        try:
-            wait_for(lambda: _first_line(process), 60, "live messages to begin")
-            yield Live(process)
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def _first_line(process: "subprocess.Popen[str]") -> str | None:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"expected live messages, got exit {process.wait()}")
-    return line
+    with begun([__name__], stage.house.environment(**stage.settings | settings)) as process:
+        yield Live(process)
 
 
 def p99_between(conn: psycopg.Connection[Any], sent: Sequence[Due], start: float, end: float) -> float:

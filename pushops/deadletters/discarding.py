@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from pushops.deadletters.filters import Filter
+from pushops.deadletters.filters import Filter, read_reason
 from pushops.deadletters.looking import FIRST, count_letters
 from pushops.deadletters.store import closing as store
 from pushops.deadletters.store.closing import Discarded as Closed
@@ -15,7 +15,6 @@ from pushops.runtime import Runtime
 from pushops.subscriptions.store import auditing
 
 PAGE: Final = 5_000
-LONGEST_REASON: Final = 500
 PASSES: Final = 2  # the second is for those that were locked in the first
 
 Told = Callable[[int, int], None]
@@ -86,7 +85,4 @@ def _page(rt: Runtime, meant: Filter, why: str, actor: str, after: UUID) -> Clos
 def _checked(meant: Filter, reason: str) -> str:
     if not meant.words():
         raise RefusedError("expected a condition that says which letters are meant, got none: --since means all since")
-    why = reason.strip()
-    if not why or len(why) > LONGEST_REASON or not why.isprintable():
-        raise RefusedError(f"expected a reason of 1 to {LONGEST_REASON} printable characters, got {len(why)}")
-    return why
+    return read_reason(reason)

@@ -11,6 +11,7 @@ from pushops.deadletters.letter import ErrorClass
 from pushops.errors import RefusedError
 
 LONGEST: Final = 60  # characters of a value: the filter of a task, with its run's id, stays below 256 bytes
+LONGEST_REASON: Final = 500
 _UNSTORABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _NAMES: Final = {"class": "error_class"}  # a word that Python keeps for itself
 
@@ -68,6 +69,14 @@ def parse(words: Mapping[str, object]) -> Filter:
         raise RefusedError(f"expected a filter of {', '.join(sorted(known))}, got {got}")
     values: dict[str, Any] = {name: _read(name, value) for name, value in named.items()}
     return Filter(**values)
+
+
+def read_reason(text: str) -> str:
+    """Why an operator does it, which is kept; raises RefusedError."""
+    why = text.strip()
+    if not why or len(why) > LONGEST_REASON or not why.isprintable():
+        raise RefusedError(f"expected a reason of 1 to {LONGEST_REASON} printable characters, got {len(why)}")
+    return why
 
 
 def from_key(key: str) -> Filter:

@@ -16,6 +16,7 @@ from typing import Final
 
 from pushops.deadletters.letter import Letter
 from pushops.deadletters.spelling import read, spell
+from pushops.disk import flush, state_folder
 from pushops.errors import PushopsError
 from pushops.settings import Settings
 
@@ -45,10 +46,7 @@ class Held:
 
 def folder(settings: Settings) -> Path:
     """The folder that is set, or that of this user's state."""
-    if settings.spool is not None:
-        return settings.spool
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "pushops" / "spool"
+    return state_folder("spool") if settings.spool is None else settings.spool
 
 
 def append(settings: Settings, letters: Sequence[Letter]) -> None:
@@ -63,7 +61,7 @@ def append(settings: Settings, letters: Sequence[Letter]) -> None:
         os.fsync(number)
     finally:
         os.close(number)
-    _flush(where)
+    flush(where)
 
 
 def line(letter: Letter) -> bytes:
@@ -92,7 +90,7 @@ def taken(path: Path) -> Iterator[Held | None]:
         if found.broken:
             _keep(path, found.broken)
         path.unlink()
-        _flush(path.parent)
+        flush(path.parent)
     finally:
         os.close(number)
 
@@ -173,15 +171,6 @@ def _keep(path: Path, lines: Sequence[bytes]) -> None:
     number = os.open(path.with_suffix(BROKEN), FLAGS | os.O_CREAT, 0o600)
     try:
         _write(number, b"".join(each + b"\n" for each in lines))
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def _flush(where: Path) -> None:
-    """A file's name outlives a power cut as well."""
-    number = os.open(where, os.O_RDONLY)
-    try:
         os.fsync(number)
     finally:
         os.close(number)

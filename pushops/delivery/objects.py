@@ -13,6 +13,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from pushops.delivery.errors import PayloadMissingError, PayloadStoreError
+from pushops.disk import flush, state_folder
 from pushops.settings import Settings
 
 PRIVATE: Final = 0o700
@@ -86,8 +87,7 @@ def folder(url: str | None) -> Path:
     """The folder that the URL names, or that of this user's state."""
     if url is not None:
         return Path(url2pathname(url.removeprefix(_FILE)))
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "pushops" / "payloads"
+    return state_folder("payloads")
 
 
 @lru_cache(maxsize=8)
@@ -109,17 +109,9 @@ def _put(settings: Settings, ref: str, blob: bytes) -> None:
     with told("put"):
         objects.put(ref, blob)
     if isinstance(objects, LocalStore):
-        _flush(folder(settings.payload_store) / ref)
-
-
-def _flush(path: Path) -> None:
-    """What a message names outlives a power cut, as its row does."""
-    for each in (path, path.parent):
-        number = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        path = folder(settings.payload_store) / ref
+        flush(path)
+        flush(path.parent)
 
 
 def _remove_each(objects: ObjectStore, refs: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -22,6 +22,26 @@ HELD_WITHIN: Final = 1.0
 GONE_WITHIN: Final = 10.0
 
 
+@contextmanager
+def brewing(make: Callable[[], bool], over: threading.Event, every: float) -> Iterator[None]:
+    """Try in a thread of its own until the trouble is made, or the block ends; ``every`` so many seconds."""
+
+    def tries() -> None:
+        while not over.is_set():
+            with suppress(PushopsError):  # a database in distress is looked at again
+                if make():
+                    return
+            time.sleep(every)
+
+    thread = threading.Thread(target=tries, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=30)
+
+
 @dataclass
 class Trouble:
     """Makes trouble for one run from a thread of its own, and remembers what it did."""
@@ -34,24 +54,15 @@ class Trouble:
     news: list[str] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
 
-    @contextmanager
-    def brewing(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._make, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join(timeout=30)
+    def brewing(self) -> AbstractContextManager[None]:
+        return brewing(self._make, self._over, LOOK_EVERY)
 
-    def _make(self) -> None:
-        while not self._over.is_set() and not (self.doubled and self.killed):
-            with suppress(PushopsError):  # a database in distress is looked at again
-                if self.doubled is None:
-                    self._deliver_again()
-                else:
-                    self._try_to_kill()
-            time.sleep(LOOK_EVERY)
+    def _make(self) -> bool:
+        if self.doubled is None:
+            self._deliver_again()
+        else:
+            self._try_to_kill()
+        return bool(self.doubled and self.killed)
 
     def _deliver_again(self) -> None:
         """Send the first batch's message once more, now that the batch is done."""

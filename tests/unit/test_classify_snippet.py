@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pushops.deadletters.spelling import SNIPPET_BYTES
 from pushops.delivery.answer import Answer
 from pushops.delivery.classify import snippet
-from pushops.delivery.classify.snippets import HIDDEN, MAX_BYTES
+from pushops.delivery.classify.snippets import HIDDEN
 from tests.answers import FCM_UNKNOWN, text
 
 REGISTRATION = "dHIoDxE7Hdg:APA91bH1Zj0kNa9wL-gA_3bXcQ"
@@ -99,12 +100,12 @@ def test_whatever_looks_like_a_long_token_goes(token: str, before: str, after: s
 def test_what_is_kept_can_always_be_stored(body: bytes, value: str) -> None:
     for answer in (Answer(500, body=body), Answer(500, headers={"retry-after": value, "x-wns-status": value})):
         kept = snippet(answer)
-        assert len(kept.encode("utf-8")) <= MAX_BYTES
+        assert len(kept.encode("utf-8")) <= SNIPPET_BYTES
         assert "\x00" not in kept
 
 
 def test_broken_utf_8_is_replaced_and_a_cut_never_splits_a_character() -> None:
     assert snippet(text(500, b"caf\xe9 \xed\xa0\x80 end")).startswith("caf\N{REPLACEMENT CHARACTER} ")
     kept = snippet(text(500, "\N{PILE OF POO} " * 300))
-    assert len(kept.encode("utf-8")) <= MAX_BYTES
+    assert len(kept.encode("utf-8")) <= SNIPPET_BYTES
     assert "\N{REPLACEMENT CHARACTER}" not in kept

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
+from pushops.deadletters.filters import read_reason
 from pushops.deadletters.letter import CloseReason, ReplayOutcome, ReplayState
 from pushops.deadletters.replay.sending import Group, Sender, make_lanes, opened
 from pushops.deadletters.replay.settling import Hand
@@ -17,7 +18,6 @@ from pushops.runtime import Runtime
 from pushops.subscriptions.store import auditing
 from pushops.sweeps.sql import PLAN_INDEX
 
-LONGEST_REASON: Final = 500
 PATIENCE: Final = timedelta(seconds=30)
 # What the third gate says, and what came of a replay: an operator may know better. Other ends are what they are.
 LIFTED: Final = frozenset(
@@ -39,9 +39,7 @@ def resend(rt: Runtime, dlq_id: UUID, *, reason: str, actor: str) -> Resent:
     What is not taken is parked again, or closed as it was. Raises NotFoundError, and RefusedError where somebody has
     it in hand, where another gate keeps it, and where nothing says why.
     """
-    why = reason.strip()
-    if not why or len(why) > LONGEST_REASON:
-        raise RefusedError(f"expected a reason of 1 to {LONGEST_REASON} characters, got {len(why)}")
+    why = read_reason(reason)
     tools = open_tools(rt)
     try:
         outcome = _send(rt, tools, dlq_id, Hand(uuid4(), actor, why=why))

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from pushops.deadletters.spelling import cut
 from pushops.delivery.answer import BODY_MAX, Answer
 from pushops.delivery.classify.reading import decode
 
-MAX_BYTES: Final = 512
 HIDDEN: Final = "[...]"
 
 # In this order, when there is no body. Of X-WNS-* those that are short and not of our making.
@@ -34,7 +34,7 @@ _WORDS: Final = frozenset({"unauthorizedregistration"})
 def snippet(answer: Answer, endpoint: str = "") -> str:
     """The body, or if it is empty the headers that say something; ``endpoint`` is removed in any case.
 
-    At most ``MAX_BYTES`` of UTF-8. No NUL, no lone surrogate, no endpoint, token, JWT or path of a Location.
+    At most ``SNIPPET_BYTES`` of UTF-8. No NUL, no lone surrogate, no endpoint, token, JWT or path of a Location.
     """
     if not answer.body and not answer.headers:
         return ""
@@ -48,11 +48,6 @@ def scrub(text: str, endpoint: str = "") -> str:
     for secret in _secrets(endpoint):
         storable = storable.replace(secret, HIDDEN)
     return _RUN.sub(_hide_token, _JWT.sub(HIDDEN, _URL.sub(_hide_path, storable)))
-
-
-def cut(text: str) -> str:
-    """At most ``MAX_BYTES``, never within a character."""
-    return text.encode("utf-8")[:MAX_BYTES].decode("utf-8", errors="ignore")
 
 
 def _secrets(endpoint: str) -> Iterator[str]:

@@ -4,8 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -13,8 +12,8 @@ from uuid import UUID
 
 from pushops.demo import store as purge
 from pushops.demo.crew import Crew
+from pushops.demo.faults import brewing
 from pushops.demo.morning import store
-from pushops.errors import PushopsError
 from pushops.runtime import Runtime
 
 LOOK_EVERY: Final = 0.005  # a group of letters is out for some hundredths of a second
@@ -42,22 +41,13 @@ class Trouble:
     news: list[str] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
 
-    @contextmanager
-    def brewing(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._make, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join(timeout=30)
+    def brewing(self) -> AbstractContextManager[None]:
+        return brewing(self._make, self._over, LOOK_EVERY)
 
-    def _make(self) -> None:
-        while not self._over.is_set() and not self.killed:
-            with suppress(PushopsError):  # a database in distress is looked at again
-                if self._begun():
-                    self._try_to_kill()
-            time.sleep(LOOK_EVERY)
+    def _make(self) -> bool:
+        if self._begun():
+            self._try_to_kill()
+        return bool(self.killed)
 
     def _begun(self) -> bool:
         with self.rt.db.transaction() as tx:
