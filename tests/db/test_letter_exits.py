@@ -6,7 +6,7 @@ from typing import Any, Final, LiteralString
 
 from pushops.db import Tx
 from pushops.deadletters.replay.draining import DRAIN, filtered
-from pushops.deadletters.store import gates, replaying
+from pushops.deadletters.store import gates, reaping
 from pushops.retention.policies import CLOSE_DEAD_LETTERS, PURGE_DEAD_LETTERS
 from pushops.settings import Settings
 from pushops.sweeps import sql
@@ -79,7 +79,7 @@ def test_every_letter_is_one_of_claimable_waiting_to_be_closed_or_to_be_purged(t
     """None between two filters, where it is neither sent nor ended nor deleted (E11)."""
     size = fill(tx)
     to_be_closed, drain = named(tx, CLOSE_DEAD_LETTERS), drained(tx)
-    reaped, purged = set(replaying.expired(tx, EVERYTHING)), named(tx, PURGE_DEAD_LETTERS)
+    reaped, purged = set(reaping.expired(tx, EVERYTHING)), named(tx, PURGE_DEAD_LETTERS)
     # A drain that comes before the closing ends stale letters itself, by the same reason.
     claimable = drain - to_be_closed
     in_hand = of(tx, "replay_state = 'claimed' AND claimed_until >= clock_timestamp()")
@@ -118,8 +118,8 @@ def test_once_time_has_passed_every_letter_is_gone(tx: Tx) -> None:
            ROW (expires_at - ago, next_replay_at - ago, claimed_until - ago, parked_at - ago)
              FROM (VALUES (interval '400 days')) AS v (ago)"""
     )
-    ids = replaying.expired(tx, EVERYTHING)
-    replaying.reap(tx, ids, most=5, base=timedelta(seconds=30), cap=timedelta(hours=1))
+    ids = reaping.expired(tx, EVERYTHING)
+    reaping.reap(tx, ids, most=5, base=timedelta(seconds=30), cap=timedelta(hours=1))
     for sweep in (CLOSE_DEAD_LETTERS, PURGE_DEAD_LETTERS):
         values = {"opened": tx.now, "cutoff": tx.now - SETTINGS.dead_letter_retention} | sql.floors(sweep)
         assert tx.scalar(sql.effect(sweep, sql.predicate(sweep)), values) > 0

@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Final
 
 from pushops.deadletters.letter import ReplayOutcome
-from pushops.deadletters.store import replaying
-from pushops.deadletters.store.replaying import Reaped
+from pushops.deadletters.store import reaping as store
+from pushops.deadletters.store.reaping import Reaped
 from pushops.runtime import Runtime
 from pushops.sweeps import store as sweeps_store
 from pushops.sweeps.sql import PLAN_INDEX
@@ -17,10 +17,10 @@ def reap(rt: Runtime) -> list[Reaped]:
     """Take back what dead workers had claimed; the run that had claimed it counts what is in doubt by it."""
     settings = rt.settings
     with rt.db.transaction(planner=PLAN_INDEX) as tx:
-        ids = replaying.expired(tx, ROWS)
+        ids = store.expired(tx, ROWS)
         if not ids:
             return []
-        found = replaying.reap(tx, ids, most=settings.replay_attempts, base=settings.retry_base, cap=settings.retry_cap)
+        found = store.reap(tx, ids, most=settings.replay_attempts, base=settings.retry_base, cap=settings.retry_cap)
         doubted = Counter(one.run_id for one in found if one.opened and one.run_id is not None)
         for run_id, letters in sorted(doubted.items()):
             sweeps_store.add_outcomes(tx, run_id, {ReplayOutcome.IN_DOUBT: letters})
