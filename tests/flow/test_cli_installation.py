@@ -196,8 +196,8 @@ def test_every_wrong_key_is_a_finding_that_does_not_show_it(complete: Settings) 
 def test_migrating_is_told_by_status_and_needed_once(empty_database_url: str) -> None:
     settings = make_settings(empty_database_url)
     assert call("migrate", "--status", settings=settings).code == 1
-    assert call("migrate", "--json", settings=settings).json["applied"] == ["0001", "0002"]
-    assert call("migrate", "--status", "--json", settings=settings).json == {"current": "0002", "pending": []}
+    assert call("migrate", "--json", settings=settings).json["applied"] == ["0001", "0002", "0003"]
+    assert call("migrate", "--status", "--json", settings=settings).json == {"current": "0003", "pending": []}
     assert call("migrate", settings=settings).out == "up to date, nothing to do\n"
 
 
@@ -220,7 +220,7 @@ def folder() -> Iterator[Path]:
 
 def test_a_sandbox_serves_every_command_until_it_is_down(folder: Path) -> None:
     box = {"PUSHOPS_SANDBOX_DIR": str(folder)}
-    assert call("sandbox", "up", "--json", **box).json["applied"] == ["0001", "0002"]
+    assert call("sandbox", "up", "--json", **box).json["applied"] == ["0001", "0002", "0003"]
     assert call("sandbox", "up", "--json", **box).json["applied"] == []
     assert call("sandbox", "status", **box).code == 0
     listed = spawn("sweep", "list", "--json", **box)
