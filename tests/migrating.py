@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pushops.db.migrate import VERSIONS
 from pushops.sandbox.processes import wait_until
 
 PROGRAM: Final = """
@@ -27,6 +28,7 @@ down_revision = {before!r}
 def upgrade():
     run_sibling_sql(__file__)
 """
+SHIPPED: Final = sorted(path.name[:4] for path in VERSIONS.glob("*.sql"))  # what a new database is given
 SECONDS: Final = 30
 
 

@@ -17,6 +17,7 @@ from pushops.settings import Settings
 from tests import servers
 from tests.commands import call, run_python, spawn
 from tests.made import make_settings, random_key
+from tests.migrating import SHIPPED
 from tests.sweeping import as_environment, publishing
 
 pytestmark = pytest.mark.long
@@ -196,8 +197,8 @@ def test_every_wrong_key_is_a_finding_that_does_not_show_it(complete: Settings) 
 def test_migrating_is_told_by_status_and_needed_once(empty_database_url: str) -> None:
     settings = make_settings(empty_database_url)
     assert call("migrate", "--status", settings=settings).code == 1
-    assert call("migrate", "--json", settings=settings).json["applied"] == ["0001", "0002", "0003"]
-    assert call("migrate", "--status", "--json", settings=settings).json == {"current": "0003", "pending": []}
+    assert call("migrate", "--json", settings=settings).json["applied"] == SHIPPED
+    assert call("migrate", "--status", "--json", settings=settings).json == {"current": SHIPPED[-1], "pending": []}
     assert call("migrate", settings=settings).out == "up to date, nothing to do\n"
 
 
@@ -220,7 +221,7 @@ def folder() -> Iterator[Path]:
 
 def test_a_sandbox_serves_every_command_until_it_is_down(folder: Path) -> None:
     box = {"PUSHOPS_SANDBOX_DIR": str(folder)}
-    assert call("sandbox", "up", "--json", **box).json["applied"] == ["0001", "0002", "0003"]
+    assert call("sandbox", "up", "--json", **box).json["applied"] == SHIPPED
     assert call("sandbox", "up", "--json", **box).json["applied"] == []
     assert call("sandbox", "status", **box).code == 0
     listed = spawn("sweep", "list", "--json", **box)

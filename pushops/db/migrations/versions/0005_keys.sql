@@ -1,0 +1,2 @@
+-- What rolling keys needs.
+SELECT 1;

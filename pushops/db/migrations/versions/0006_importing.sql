@@ -1,0 +1,2 @@
+-- Where imported subscriptions wait before they are stored.
+SELECT 1;

@@ -1,0 +1,2 @@
+-- What sweeps over tables of yours, their archives and partitions need.
+SELECT 1;
