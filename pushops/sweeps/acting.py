@@ -12,7 +12,7 @@ from pushops.errors import DatabaseError
 from pushops.sweeps import runs, sql, store
 from pushops.sweeps.shift import Applied, LostClaimError, Shift, settle
 from pushops.sweeps.store import BatchRow
-from pushops.sweeps.sweep import Acted, Acting, Batch, Page
+from pushops.sweeps.sweep import Acted, Acting, Batch, Page, Settled
 
 ACT: Final = timedelta(seconds=5)  # what is begun by then may take its network deadline
 LOOK: Final = 1.0  # seconds between two looks at what was asked
@@ -52,7 +52,8 @@ def act(shift: Shift, acting: Acting, row: BatchRow, token: UUID) -> Applied:
     with shift.rt.db.transaction(on=shift.own) as tx:
         if acted.stop is not None:  # the run before its batches, as everybody locks them
             store.close_run(tx, shift.run.run_id, "stopped", acted.stop)
-        done = acting.settle(tx, batch, acted) if rows else 0
+        settled = acting.settle(tx, batch, acted) if rows else 0
+        done = settled if isinstance(settled, Settled) else Settled(settled)
         applied = _end(tx, shift, row, token, acted, done)
         if acted.stop is not None:
             runs.cancel_rest(tx, shift.run.run_id)
@@ -76,12 +77,12 @@ def _page(shift: Shift, batch: Batch, rows: Sequence[Any]) -> Page:
     )
 
 
-def _end(tx: Tx, shift: Shift, row: BatchRow, token: UUID, acted: Acted, done: int) -> Applied:
+def _end(tx: Tx, shift: Shift, row: BatchRow, token: UUID, acted: Acted, done: Settled) -> Applied:
     """A receipt, or the batch put back with the rows so far."""
     if acted.again is None or acted.stop is not None:
         detail = None if acted.detail is None else json.dumps(dict(acted.detail))
-        seconds = settle(tx, shift, row, token, done, 0, detail)
-        return Applied(done, 0, seconds, "done" if acted.stop is None else "stopped")
-    if not store.put_back(tx, row.batch_id, token, done, acted.again):
+        seconds = settle(tx, shift, row, token, done.rows, done.locked, detail)
+        return Applied(done.rows, done.locked, seconds, "done" if acted.stop is None else "stopped")
+    if not store.put_back(tx, row.batch_id, token, done.rows, acted.again):
         raise LostClaimError("expected to hold the batch, got none: its lease ran out and another took it")
-    return Applied(done, 0, 0.0, "put_back", acted.again or None)
+    return Applied(done.rows, 0, 0.0, "put_back", acted.again or None)

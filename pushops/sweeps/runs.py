@@ -67,8 +67,8 @@ def lease_of(settings: Settings, sweep: Sweep) -> timedelta:
 
 
 def pause_of(settings: Settings, sweep: Sweep) -> timedelta:
-    """Between two batches in a slot; what acts has a pace of its own."""
-    return timedelta() if sweep.acting else timedelta(milliseconds=settings.sweep_pause_ms)
+    """Between two batches in a slot; what acts has a pace of its own, unless it says otherwise."""
+    return timedelta() if sweep.acting and not sweep.paced else timedelta(milliseconds=settings.sweep_pause_ms)
 
 
 def params_of(sweep: Sweep, run: RunRow) -> dict[str, Any]:

@@ -79,16 +79,24 @@ class Acted:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """What a settlement wrote down; a page with ``locked`` rows is looked at once more, at the run's end."""
+
+    rows: int
+    locked: int = 0
+
+
+@dataclass(frozen=True)
 class Acting:
     """I/O between two transactions: load and claim rows, act on them with none open, settle what came of it.
 
-    ``claim`` and ``settle`` run inside the engine's transactions, ``settle`` says how many rows are done; ``act`` runs
-    outside any, for at most ten seconds and a network deadline of 25.
+    ``claim`` and ``settle`` run inside the engine's transactions, ``settle`` says how many rows are done, and how many
+    somebody held; ``act`` runs outside any, for at most ten seconds and a network deadline of 25.
     """
 
     claim: Callable[[Tx, "Batch"], Sequence[Any]]
     act: Callable[[Runtime, Page], Acted]
-    settle: Callable[[Tx, "Batch", Acted], int]
+    settle: Callable[[Tx, "Batch", Acted], int | Settled]
 
 
 @dataclass(frozen=True)
@@ -137,6 +145,7 @@ class Sweep:
     admits: Callable[[str], None] | None = None  # raises RefusedError for a filter that no run may be opened with
     page_rows: Callable[[Settings, RunOptions], int] | None = None  # fixed, where batches must not teach it
     lease: Callable[[Settings], timedelta] | None = None  # of a claim and a slot; None: long enough for an act
+    paced: bool = False  # acts, and rests between its batches as SQL sweeps do
     meaning: str = ""
 
     def columns(self, walk: Walk) -> tuple[Column, ...]:
