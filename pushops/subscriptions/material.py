@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
-
 from pushops.subscriptions.base64url import Base64Error, decode
 from pushops.subscriptions.rejection import Reason, describe, rejection, text_of
 
@@ -13,7 +10,10 @@ _POINT_BYTES: Final = 65
 _AUTH_BYTES: Final = 16  # RFC 8291, section 3.2
 # The longest of them has 88 characters: what is longer is not worth decoding.
 _MAX_TEXT: Final = 128
-_CURVE: Final = SECP256R1()
+# P-256 (SEC 2, section 2.4.2): y^2 = x^3 - 3x + b over the field of this order; its cofactor is 1.
+_FIELD: Final = 2**256 - 2**224 + 2**192 + 2**96 - 1
+_B: Final = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
+_UNCOMPRESSED: Final = 4  # the first byte; no hybrid form (6, 7) is one (SEC 1, section 2.3.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,9 @@ def check_point(kind: _Point, raw: bytes) -> bytes:
 
 
 def _on_curve(raw: bytes) -> bool:
-    """Whether 65 bytes are an uncompressed point; the library takes no hybrid form (SEC 1, section 2.3.4)."""
-    try:
-        EllipticCurvePublicKey.from_encoded_point(_CURVE, raw)
-    except (ValueError, UnsupportedAlgorithm):
-        return False
-    return True
+    """Whether 65 bytes are an uncompressed point. Public values: four times as fast as building a key of them."""
+    x, y = int.from_bytes(raw[1:33]), int.from_bytes(raw[33:])
+    return raw[0] == _UNCOMPRESSED and x < _FIELD and y < _FIELD and (y * y - (x * x - 3) * x - _B) % _FIELD == 0
 
 
 def read_auth(value: object) -> bytes:

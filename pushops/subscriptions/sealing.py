@@ -4,6 +4,7 @@ The key comes from a versioned data key, a purpose ("auth", "payload") and what 
 of the endpoint, the message id), which is the associated data too. One key so never sees near 2^32 random nonces.
 """
 
+import hmac
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +12,6 @@ from typing import ClassVar, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pushops.errors import PushopsError
 
@@ -60,7 +59,7 @@ class KeyRing:
             raise ValueError("expected a different seal key for each version, got the same key twice")
         if current not in keys:
             raise ValueError(f"expected the current seal key version to be one of {sorted(keys)}, got {current!r}")
-        self._keys = dict(keys)
+        self._keys = {version: _extract(key) for version, key in keys.items()}
         self._current = current
 
     def __repr__(self) -> str:
@@ -77,22 +76,28 @@ class KeyRing:
     def versions(self) -> tuple[int, ...]:
         return tuple(sorted(self._keys))
 
-    def seal(self, purpose: str, bound_to: bytes, plaintext: bytes) -> Sealed:
+    def seal(self, purpose: str, bound_to: bytes, plaintext: bytes, *, version: int | None = None) -> Sealed:
+        """Under the current version unless another is named; raises UnknownSealKeyError where that is not held."""
+        version = self._current if version is None else version
         nonce = os.urandom(_NONCE_BYTES)
-        cipher = _cipher(self._keys[self._current], purpose, bound_to)
-        return Sealed(self._current, nonce + cipher.encrypt(nonce, plaintext, bound_to))
+        cipher = _cipher(self._key(version), purpose, bound_to)
+        return Sealed(version, nonce + cipher.encrypt(nonce, plaintext, bound_to))
 
     def open(self, purpose: str, bound_to: bytes, version: int, blob: bytes) -> bytes:
         """The plaintext, or UnknownSealKeyError, or TamperedSealError."""
-        key = self._keys.get(version)
-        if key is None:
-            raise UnknownSealKeyError(f"expected a seal key version of {list(self.versions)}, got {version!r}")
+        key = self._key(version)
         if len(blob) < _NONCE_BYTES + _TAG_BYTES:
             raise TamperedSealError(f"expected at least {_NONCE_BYTES + _TAG_BYTES} sealed bytes, got {len(blob)}")
         try:
             return _cipher(key, purpose, bound_to).decrypt(blob[:_NONCE_BYTES], blob[_NONCE_BYTES:], bound_to)
         except InvalidTag:
             raise TamperedSealError(f"expected a value sealed here as {purpose!r}, got one that is not") from None
+
+    def _key(self, version: int) -> bytes:
+        key = self._keys.get(version)
+        if key is None:
+            raise UnknownSealKeyError(f"expected a seal key version of {list(self.versions)}, got {version!r}")
+        return key
 
 
 def _check_key(version: object, key: object) -> None:
@@ -109,4 +114,12 @@ def _cipher(key: bytes, purpose: str, bound_to: bytes) -> AESGCM:
         raise ValueError("expected a purpose that is a name and something to bind to")
     # The name ends at its NUL, so no two (purpose, bound_to) pairs share their info.
     info = b"pushops.seal.v1\x00" + purpose.encode() + b"\x00" + bound_to
-    return AESGCM(HKDF(SHA256(), _KEY_BYTES, None, info).derive(key))
+    return AESGCM(hmac.digest(key, info + b"\x01", "sha256"))
+
+
+def _extract(key: bytes) -> bytes:
+    """HKDF-SHA256 (RFC 5869) in two halves: this one, without a salt, is the same for every record of a data key.
+
+    The other is one block, all that a key of 32 bytes needs: a million records are sealed in half the time.
+    """
+    return hmac.digest(bytes(_KEY_BYTES), key, "sha256")

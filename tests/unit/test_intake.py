@@ -712,3 +712,32 @@ def test_what_is_let_in_goes_to_the_same_host_in_another_reading(rest: str) -> N
         assert (parts.hostname, parts.username, parts.fragment) == (result.host, None, "")
         assert parts.port in {None, 443}
         assert result.host == "fcm.googleapis.com" or result.host.endswith(".push.apple.com")
+
+
+def library_says_bad(raw: bytes) -> bool:
+    try:
+        ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), raw)
+    except ValueError:
+        return True
+    return False
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2**255), st.integers(0, 63), st.booleans(), st.sampled_from([2, 3, 4, 6, 7]))
+def test_a_point_is_one_where_the_library_builds_a_key_of_it(scalar: int, byte: int, damaged: bool, form: int) -> None:
+    """Our own arithmetic stands in for it, since an import asks a million times."""
+    point = ec.derive_private_key(scalar, ec.SECP256R1()).public_key()
+    raw = bytearray(point.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint))
+    raw[0] = form
+    raw[1 + byte] ^= damaged
+    found = parse(subscription(keys={"p256dh": b64(bytes(raw))}), RULES)
+    assert isinstance(found, Rejected) == library_says_bad(bytes(raw))
+
+
+def test_a_point_written_with_a_coordinate_beyond_the_field_is_refused() -> None:
+    """x = 5 is a point's: written as 5 + p it would be that point again, had nobody looked."""
+    root = pow(5**3 - 3 * 5 + B, (P + 1) // 4, P)
+    inside, beyond = (b"\x04" + x.to_bytes(32) + root.to_bytes(32) for x in (5, 5 + P))
+    accepted(subscription(keys={"p256dh": b64(inside)}))
+    assert refused(subscription(keys={"p256dh": b64(beyond)})).reason == Reason.BAD_P256DH_POINT
+    assert library_says_bad(beyond)

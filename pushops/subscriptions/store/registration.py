@@ -75,20 +75,8 @@ _KEY: Final[LiteralString] = """
        ELSE EXCLUDED.vapid_key_id END"""
 _TARGET: Final[LiteralString] = "(%(targets)s::text[])[array_position(%(sources)s::text[], s.state)]"
 
-# One statement whatever was there: never a look first. Both keys change together. Rows are taken in hash order,
-# since what is not there yet has no id to order by. registration_no 1 is a row that this statement made.
-UPSERT: Final[LiteralString] = (
+_CONFLICT_UNTIL_TAGS: Final[LiteralString] = (
     """
-INSERT INTO {schema}.push_subscription AS s
-       (endpoint_hash, endpoint, push_service, p256dh, auth_sealed, auth_key_version, content_encoding,
-        vapid_key_id, vapid_key_assumed, expiration_time, user_id, tags, user_agent, locale, origin, state, created_at)
-SELECT r.endpoint_hash, r.endpoint, r.push_service, r.p256dh, r.auth_sealed, r.auth_key_version, r.content_encoding,
-       coalesce(r.vapid_key_id, %(current_key)s::text), r.vapid_key_id IS NULL, r.expiration_time, r.user_id, r.tags,
-       r.user_agent, r.locale, r.origin, %(initial)s::text, coalesce(r.created_at, now())
-  FROM json_to_recordset(%(rows)s::json) AS r
-       (endpoint_hash bytea, endpoint text, push_service text, p256dh text, auth_sealed bytea, auth_key_version integer,
-        content_encoding text, vapid_key_id text, expiration_time timestamptz, user_id text, tags text[],
-        user_agent text, locale text, origin text, created_at timestamptz)
  ORDER BY r.endpoint_hash
     ON CONFLICT (endpoint_hash) DO UPDATE
    SET endpoint = EXCLUDED.endpoint,
@@ -112,7 +100,10 @@ SELECT r.endpoint_hash, r.endpoint, r.push_service, r.p256dh, r.auth_sealed, r.a
     + _OWNER
     + """,
        tags =
-         CASE WHEN s.endpoint_hash = ANY(%(keep_tags)s::bytea[])
+         CASE WHEN """
+)
+_CONFLICT_AFTER_TAGS: Final[LiteralString] = (
+    """
               AND (s.user_id IS NULL OR s.user_id IS NOT DISTINCT FROM """
     + _OWNER
     + """)
@@ -141,6 +132,38 @@ RETURNING s.id, s.endpoint_hash, s.state, s.registration_no, s.user_id, s.send_b
 )
 
 
+# Text that is completed by where the rows come from, and by what says of a known row that it keeps its tags.
+def upserting(rows: LiteralString, keep_tags: LiteralString) -> LiteralString:
+    """One statement whatever was there: never a look first. ``rows`` is an item of a FROM list.
+
+    Both keys change together. Rows are taken in hash order, since what is not there yet has no id to order by.
+    registration_no 1 is a row that this statement made.
+    """
+    return (
+        """
+INSERT INTO {schema}.push_subscription AS s
+       (endpoint_hash, endpoint, push_service, p256dh, auth_sealed, auth_key_version, content_encoding,
+        vapid_key_id, vapid_key_assumed, expiration_time, user_id, tags, user_agent, locale, origin, state, created_at)
+SELECT r.endpoint_hash, r.endpoint, r.push_service, r.p256dh, r.auth_sealed, r.auth_key_version, r.content_encoding,
+       coalesce(r.vapid_key_id, %(current_key)s::text), r.vapid_key_id IS NULL, r.expiration_time, r.user_id, r.tags,
+       r.user_agent, r.locale, r.origin, %(initial)s::text, coalesce(r.created_at, now())
+  FROM """
+        + rows
+        + _CONFLICT_UNTIL_TAGS
+        + keep_tags
+        + _CONFLICT_AFTER_TAGS
+    )
+
+
+UPSERT: Final[LiteralString] = upserting(
+    """json_to_recordset(%(rows)s::json) AS r
+       (endpoint_hash bytea, endpoint text, push_service text, p256dh text, auth_sealed bytea, auth_key_version integer,
+        content_encoding text, vapid_key_id text, expiration_time timestamptz, user_id text, tags text[],
+        user_agent text, locale text, origin text, created_at timestamptz)""",
+    "s.endpoint_hash = ANY(%(keep_tags)s::bytea[])",
+)
+
+
 def upsert(
     tx: Tx, rows: Sequence[Registration], ownership: Ownership, current_key: str | None
 ) -> dict[bytes, Registered]:
@@ -148,25 +171,28 @@ def upsert(
 
     Without ``revive`` those that a person had unsubscribed are left as they are, and out.
     """
+    params = {
+        "rows": json.dumps([_record(row) for row in rows]),
+        "keep_tags": [row.endpoint_hash for row in rows if row.keep_tags],
+        **parameters(ownership, current_key),
+    }
+    return {row.endpoint_hash: row for row in tx.rows(UPSERT, params, Registered)}
+
+
+def parameters(ownership: Ownership, current_key: str | None) -> dict[str, object]:
+    """Those of every statement that ``upserting`` completes."""
     registered = moves(Event.REGISTERED)
-    found = tx.rows(
-        UPSERT,
-        {
-            "rows": json.dumps([_record(row) for row in rows]),
-            "current_key": current_key,
-            "initial": INITIAL,
-            "keep_owner": ownership.keep_owner,
-            "inherited": ownership.inherited,
-            "keep_tags": [row.endpoint_hash for row in rows if row.keep_tags],
-            "revive": ownership.revive,
-            "left": END_REASON[Event.UNSUBSCRIBED],
-            "undoable": list(UNDOABLE),
-            "sources": registered["sources"],
-            "targets": registered["targets"],
-        },
-        Registered,
-    )
-    return {row.endpoint_hash: row for row in found}
+    return {
+        "current_key": current_key,
+        "initial": INITIAL,
+        "keep_owner": ownership.keep_owner,
+        "inherited": ownership.inherited,
+        "revive": ownership.revive,
+        "left": END_REASON[Event.UNSUBSCRIBED],
+        "undoable": list(UNDOABLE),
+        "sources": registered["sources"],
+        "targets": registered["targets"],
+    }
 
 
 def _record(row: Registration) -> dict[str, object]:
