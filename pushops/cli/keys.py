@@ -1,18 +1,21 @@
-"""``pushops keys``: made here, printed once, kept nowhere."""
+"""``pushops keys``: made here, printed once, kept nowhere; and rolled."""
 
 import json
 
 import typer
 
-from pushops.cli.output import Json, note, print_json, say
+from pushops.cli import keys_seal
+from pushops.cli.key_lines import print_lines
+from pushops.cli.output import Json, note
 from pushops.subscriptions.keys import generate_log_key, generate_seal_key, generate_vapid_key
 
-app = typer.Typer(help="Make seal, log and VAPID keys.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
+app.add_typer(keys_seal.app, name="seal")
 
 
 @app.callback()
 def keys() -> None:
-    """Make seal, log and VAPID keys."""
+    """Make seal, log and VAPID keys, and roll them."""
 
 
 @app.command()
@@ -33,14 +36,6 @@ def generate(
         "PUSHOPS_VAPID_KEYS": json.dumps({vapid_id: vapid.private_text}),
         "PUSHOPS_VAPID_KEY_ID": vapid_id,
     }
-    if json_:
-        print_json({**settings, "vapid_public_key": vapid.public_text})
-        return
-    for name, value in settings.items():
-        say(f"{name}={_quoted(value)}")
-    note(f"the browser's applicationServerKey: {vapid.public_text}")
-
-
-def _quoted(value: str) -> str:
-    """JSON in single quotes: a shell, an environment file and docker compose all read it the same."""
-    return f"'{value}'" if '"' in value else value
+    print_lines(settings, {"vapid_public_key": vapid.public_text}, json_=json_)
+    if not json_:
+        note(f"the browser's applicationServerKey: {vapid.public_text}")

@@ -16,7 +16,7 @@ NOUNS: Final = {
     "explain": "Say what an answer of a push service means, and which row of the table says so.",
     "guard": "The guard against mass death: list, accept, reject.",
     "hold": "Holds on a host under one of our keys: list, release.",
-    "keys": "Make seal, log and VAPID keys.",
+    "keys": "Make seal, log and VAPID keys, and roll them.",
     "migrate": "Bring the database up to date.",
     "payload": "The payload store: objects that no message names.",
     "provider": "Push services: list, pause, resume; keys and campaigns too.",

@@ -61,6 +61,7 @@ CATALOG: Final[dict[str, EventKind]] = {
         "warning", "sweep run verb actor why", "an operator paused, resumed, cancelled, released, ..."
     ),
     "sweep.unknown_id": _kind("warning", "task reason", "a message named something malformed or unknown"),
+    "keys.missing": _kind("warning", "run batch turn", "a worker lacks a key that its run needs: others do the page"),
     "sweep.snapshot": _kind(
         "warning", "age transactions owner", "an old snapshot keeps vacuum from removing what was deleted"
     ),

@@ -5,6 +5,7 @@ from typing import Final
 
 from pushops.deadletters.replay.draining import DRAIN
 from pushops.retention import payloads, store
+from pushops.rolling.resealing import RESEAL_AUTH
 from pushops.sweeps.sweep import Column, Fold, Sweep, Window
 
 _DAY: Final = timedelta(days=1)
@@ -202,6 +203,7 @@ SWEEPS: Final[dict[str, Sweep]] = {
         PURGE_EVIDENCE,
         PURGE_ANSWERS,
         PURGE_AUDIT,
+        RESEAL_AUTH,
         DRAIN,
     )
 }
