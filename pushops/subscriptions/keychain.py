@@ -43,6 +43,10 @@ class Keychain:
         """The id of the key whose public half a client subscribed with, if we hold it."""
         return next((key_id for key_id, key in self.vapid.items() if key.public == public), None)
 
+    def serves(self, key_id: str | None) -> bool:
+        """Whether a subscription under this VAPID key can be sent to; who holds no key at all cannot say."""
+        return not self.vapid or key_id is None or key_id in self.vapid
+
 
 def keychain(settings: Settings) -> Keychain:
     """The keychain of these settings, made once; raises SettingsError that lists every fault and shows no value."""

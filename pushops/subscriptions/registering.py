@@ -257,22 +257,23 @@ def _write_rows(
 ) -> dict[bytes, Saved]:
     if not rows:
         return {}
-    written = registration.upsert(tx, rows, ownership, keychain(rt.settings).vapid_id)
+    chain = keychain(rt.settings)
+    written = registration.upsert(tx, rows, ownership, chain.vapid_id)
     hashes = list(written)
     closed = {found.endpoint_hash for found in periods.close(tx, hashes, "owner_changed")}
     opened = periods.open_missing(tx, hashes, rt.settings.reconnection_window, inheritance)
-    saved = {key: _saved(row, reconnection=opened.get(key, False)) for key, row in written.items()}
+    saved = {key: _saved(row, chain, reconnection=opened.get(key, False)) for key, row in written.items()}
     details = [(key, row.user_id, _detail(row, owner_changed=key in closed)) for key, row in written.items()]
     auditing.write(tx, "save", actor, details)
     return saved
 
 
-def _saved(row: Registered, *, reconnection: bool) -> Saved:
+def _saved(row: Registered, chain: Keychain, *, reconnection: bool) -> Saved:
     return Saved(
         id=row.id,
         state=State(row.state),
         inserted=row.registration_no == 1,
-        advice=advice_for(row.send_block, expired=row.expired),
+        advice=advice_for(row.send_block, expired=row.expired, served=chain.serves(row.vapid_key_id)),
         reconnection=reconnection,
         vapid_key_id=row.vapid_key_id,
         key_assumed=row.vapid_key_assumed,
@@ -280,9 +281,12 @@ def _saved(row: Registered, *, reconnection: bool) -> Saved:
     )
 
 
-def advice_for(send_block: str | None, *, expired: bool) -> Advice:
-    """A live row's: past its expiration the browser may drop it, and a key mismatch only a new subscription mends."""
-    return Advice.RESUBSCRIBE if expired or send_block == "key_mismatch" else Advice.KEEP
+def advice_for(send_block: str | None, *, expired: bool, served: bool) -> Advice:
+    """A live row's: past its expiration the browser may drop it, and a key mismatch only a new subscription mends.
+
+    So does one whose VAPID key is not ``served`` any more: nothing can be sent to it before its browser comes anew.
+    """
+    return Advice.RESUBSCRIBE if expired or send_block == "key_mismatch" or not served else Advice.KEEP
 
 
 def _detail(row: Registered, *, owner_changed: bool) -> dict[str, Any]:

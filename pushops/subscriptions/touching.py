@@ -7,7 +7,7 @@ import redis
 
 from pushops.db import Tx
 from pushops.runtime import Runtime
-from pushops.subscriptions.keychain import keychain
+from pushops.subscriptions.keychain import Keychain, keychain
 from pushops.subscriptions.leaving import hash_of
 from pushops.subscriptions.lifecycle import END_REASON, Event, State
 from pushops.subscriptions.registering import advice_for
@@ -38,17 +38,17 @@ def touch(rt: Runtime, endpoint: str, *, actor: str = "application", conn: Conn 
     if written:
         _mark(rt, key)
     state = None if contact is None else State(contact.state)
-    return Touched(state, advise(contact), written)
+    return Touched(state, advise(keychain(rt.settings), contact), written)
 
 
-def advise(contact: Contact | None) -> Advice:
+def advise(chain: Keychain, contact: Contact | None) -> Advice:
     """What a browser should do that holds this endpoint: a person's end is final, any other wants a fresh start."""
     if contact is None:
         return Advice.RESUBSCRIBE
     if contact.ended:
         left = contact.end_reason == END_REASON[Event.UNSUBSCRIBED]
         return Advice.UNSUBSCRIBE if left else Advice.RESUBSCRIBE
-    return advice_for(contact.send_block, expired=contact.expired)
+    return advice_for(contact.send_block, expired=contact.expired, served=chain.serves(contact.vapid_key_id))
 
 
 def _touch(tx: Tx, known: bytes, actor: str, *, recent: bool) -> tuple[Contact | None, bool]:

@@ -13,6 +13,7 @@ import pushops
 from pushops.db.transaction import render
 from pushops.errors import RefusedError
 from pushops.runtime import Runtime
+from pushops.settings import Settings
 from pushops.subscriptions import service
 from pushops.subscriptions.errors import SubscriptionRefused
 from pushops.subscriptions.identity import endpoint_hash
@@ -193,6 +194,28 @@ def test_the_vapid_key_is_the_one_that_the_client_named(runtime: Runtime, pg: Pg
 
     pg.execute("UPDATE push_subscription SET vapid_key_id = 'older'")
     assert service.save_subscription(runtime, subscribe(endpoint)).vapid_key_id == "older"
+
+
+def test_a_row_whose_vapid_key_is_gone_is_told_to_subscribe_again(runtime: Runtime, pg: Pg) -> None:
+    """B18: at its next contact, whichever it is."""
+    endpoint = new_endpoint()
+    service.save_subscription(runtime, subscribe(endpoint))
+    pg.execute("UPDATE push_subscription SET vapid_key_id = 'gone'")
+    assert service.save_subscription(runtime, subscribe(endpoint)).advice is Advice.RESUBSCRIBE
+    assert service.touch(runtime, endpoint).advice is Advice.RESUBSCRIBE
+    assert rows.row(pg, endpoint)["state"] == "pending"
+    named = service.save_subscription(runtime, subscribe(endpoint), application_server_key=vapid_public(runtime))
+    assert named.advice is Advice.KEEP
+    assert service.touch(runtime, endpoint).advice is Advice.KEEP
+
+
+def test_who_holds_no_vapid_key_sends_nobody_away(settings: Settings, pg: Pg) -> None:
+    endpoint = new_endpoint()
+    with pushops.open(settings) as ops:
+        ops.save_subscription(subscribe(endpoint))
+    with pushops.open(settings.model_copy(update={"vapid_keys": {}, "vapid_key_id": None})) as ops:
+        assert ops.touch(endpoint).advice is Advice.KEEP
+    assert rows.row(pg, endpoint)["vapid_key_id"] == "test"
 
 
 def test_a_vapid_key_that_is_not_held_is_refused(runtime: Runtime, pg: Pg) -> None:

@@ -7,7 +7,7 @@ from pushops.db import Tx
 from pushops.subscriptions.lifecycle import Event, State, moves
 
 LOOK: Final[LiteralString] = """
-SELECT endpoint_hash, user_id, state, send_block, end_reason, deleted_at IS NOT NULL AS ended,
+SELECT endpoint_hash, user_id, state, send_block, vapid_key_id, end_reason, deleted_at IS NOT NULL AS ended,
        coalesce(expiration_time <= now(), false) AS expired
   FROM {schema}.push_subscription WHERE endpoint_hash = %(hash)s::bytea"""
 
@@ -20,7 +20,7 @@ UPDATE {schema}.push_subscription
                     THEN (%(otherwise)s::text[])[array_position(%(sources)s::text[], state)]
                     ELSE (%(targets)s::text[])[array_position(%(sources)s::text[], state)] END
  WHERE endpoint_hash = %(hash)s::bytea AND state = ANY(%(sources)s::text[]) AND deleted_at IS NULL
-RETURNING endpoint_hash, user_id, state, send_block, end_reason, false AS ended,
+RETURNING endpoint_hash, user_id, state, send_block, vapid_key_id, end_reason, false AS ended,
           coalesce(expiration_time <= now(), false) AS expired"""
 
 
@@ -30,6 +30,7 @@ class Contact:
     user_id: str | None
     state: State
     send_block: str | None
+    vapid_key_id: str | None
     end_reason: str | None
     ended: bool
     expired: bool
