@@ -1,134 +1,134 @@
-"""Subscriptions from JSON lines: read in chunks, stored or only checked, every refusal kept with its line."""
+"""``pushops subscription import``: files of other stores come in, and every row that does not says why."""
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from itertools import islice
-from typing import IO, Any, Final, TypeAlias
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Final
 
+import typer
+
+from pushops.cli.context import actor, opened
+from pushops.cli.exits import Exit
+from pushops.cli.output import Json, note, print_json, say
+from pushops.cli.progress import meter
+from pushops.errors import PushopsError, RefusedError
+from pushops.importing.service import import_subscriptions
+from pushops.importing.sources import Source, parse_names, read_file
+from pushops.importing.words import Imported, Refusal, Refuse
 from pushops.runtime import Runtime
-from pushops.subscriptions import service
-from pushops.subscriptions.registering import Candidate, Saved
-from pushops.subscriptions.rejection import Rejected, describe, rejected, text_of
 
-CHUNK: Final = 500
-EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)  # before the web; what is older was meant as something else
-LONGEST: Final = 64 * 1024  # bytes of a line; a subscription has under five thousand
-
-# The browser's object, on its own or under "subscription"; and what the other store knew, under either name.
-_NAMES: Final = {
-    "user_id": ("user", "user_id"),
-    "origin": ("origin",),
-    "application_server_key": ("applicationServerKey", "application_server_key"),
-    "user_agent": ("user_agent",),
-    "locale": ("locale",),
-}
-
-Line: TypeAlias = tuple[int, Candidate | Rejected]
-Told: TypeAlias = Callable[["Imported"], None]
-Refuse: TypeAlias = Callable[[int, Rejected], None]
+STDIN: Final = "-"
 
 
-@dataclass
-class Imported:
-    """What came of the lines read so far; ``updated`` were known by their endpoint already."""
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines or CSV, or - for stdin.")],
+    how: Annotated[str, typer.Option("--format", help="auto, jsonl or csv.")] = "auto",
+    names: Annotated[
+        list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN", help="What a column or member is; repeatable.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--application-server-key", metavar="KEY", help="The VAPID public key, where rows do not say."),
+    ] = None,
+    utc: Annotated[bool, typer.Option("--utc", help="Times without a zone are UTC.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything; nothing is stored.")] = False,
+    revive: Annotated[
+        bool, typer.Option("--revive", help="Also bring back those that their person had unsubscribed.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write every refusal there, as JSON lines.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Store subscriptions of other stores: a browser's object a line, or columns by the names that libraries use.
 
-    dry_run: bool
-    lines: int = 0
-    inserted: int = 0
-    updated: int = 0
-    accepted: int = 0
-    refused: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-
-
-def import_lines(
-    rt: Runtime, file: IO[bytes], refuse: Refuse, told: Told, *, actor: str, dry_run: bool, revive: bool
-) -> Imported:
-    """Store what the lines hold; ``refuse`` hears of every line that was not, ``told`` of the count so far.
-
-    Importing the same lines again changes nothing but times. What a person unsubscribed is refused unless ``revive``.
-    A dry run checks everything but the database, and so does not know who unsubscribed.
+    Of rows with one endpoint the latest stands. Importing again changes nothing: where a row has no user or no tags,
+    the one that is here keeps its own, and what its person unsubscribed is refused. Exit code 0 where every row was
+    taken, 1 where any was refused.
     """
-    done = Imported(dry_run)
-    lines = read_lines(file)
-    with rt.events.span("subscription.imported", dry_run=dry_run) as span:
-        while chunk := list(islice(lines, CHUNK)):
-            _import_chunk(rt, chunk, done, refuse, actor, revive=revive)
-            told(done)
-        span["rows"], span["refused"] = done.accepted, done.refused
-        span["inserted"], span["updated"] = done.inserted, done.updated
-    return done
+    with ExitStack() as stack:
+        rt = stack.enter_context(opened())
+        source = stack.enter_context(_source(file, how, parse_names(names or [])))
+        refuse = stack.enter_context(_refusing(report))
+        done = _import(rt, source, refuse, dry_run=dry_run, revive=revive, utc=utc, key=key)
+    if json_:
+        print_json(done)
+    else:
+        _say_imported(done, report)
+    if done.refused:
+        raise typer.Exit(Exit.FAILED)
 
 
-def read_lines(file: IO[bytes]) -> Iterator[Line]:
-    """Numbered from 1; blank lines are passed over, over-long ones are refused without being held in memory."""
-    number = 0
-    while raw := file.readline(LONGEST):
-        number += 1
-        whole = raw.endswith(b"\n") or len(raw) < LONGEST
-        while not whole:
-            whole = (rest := file.readline(LONGEST)).endswith(b"\n") or not rest
-            raw = b""
-        if not raw:
-            yield number, rejected("line", "line_too_long", f"at most {LONGEST} bytes", "more")
-        elif raw.strip():
-            yield number, read_candidate(raw)
-
-
-def read_candidate(raw: bytes) -> Candidate | Rejected:
-    """What a line says, still unchecked but for its shape. Total."""
+@contextmanager
+def _source(file: str, how: str, names: dict[str, str]) -> Iterator[Source]:
+    if how not in ("auto", "jsonl", "csv"):
+        raise typer.BadParameter(f"expected --format to be auto, jsonl or csv, got {how!r}")
+    if file == STDIN:
+        yield read_file(sys.stdin.buffer, how, names)
+        return
     try:
-        found = json.loads(raw.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return rejected("line", "not_json", "a JSON object", f"{len(raw)} bytes that are none")
-    if not isinstance(found, dict):
-        return rejected("line", "not_an_object", "a JSON object", describe(found))
-    tags = found.get("tags")
-    if tags is not None and not isinstance(tags, list):
-        return rejected("tags", "bad_tags", "a list of strings", describe(tags))
-    created_at = _time(found.get("created_at"))
-    if isinstance(created_at, Rejected):
-        return created_at
-    known: dict[str, Any] = {name: _first(found, names) for name, names in _NAMES.items()}
-    return Candidate(found.get("subscription", found), tags=tags, created_at=created_at, **known)
+        with Path(file).open("rb") as opened_file:
+            total = sum(block.count(b"\n") for block in iter(lambda: opened_file.read(1 << 20), b""))
+            opened_file.seek(0)
+            yield read_file(opened_file, how, names, total)
+    except OSError as error:
+        raise RefusedError(f"expected to read {file}, got {error.strerror}") from None
 
 
-def _first(found: dict[str, Any], names: Sequence[str]) -> object:
-    return next((found[name] for name in names if found.get(name) is not None), None)
-
-
-def _time(value: object) -> datetime | Rejected | None:
-    if value is None:
-        return None
+@contextmanager
+def _refusing(path: Path | None) -> Iterator[Refuse]:
+    if path is None:
+        yield lambda _refusal: None
+        return
     try:
-        when = datetime.fromisoformat(text_of(value) or "")
-    except ValueError:
-        when = None
-    if when is None or when.tzinfo is None:
-        return rejected("created_at", "bad_time", "an ISO 8601 time with a zone", describe(value))
-    if not EARLIEST <= when <= datetime.now(UTC):
-        return rejected("created_at", "bad_time", f"a time between {EARLIEST.year} and now", f"one in {when.year}")
-    return when
+        sink = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise RefusedError(f"expected to write {path}, got {error.strerror}") from None
+    with sink:
+        yield lambda refusal: _write_refusal(sink, refusal)
 
 
-def _import_chunk(rt: Runtime, chunk: list[Line], done: Imported, refuse: Refuse, actor: str, *, revive: bool) -> None:
-    candidates = [item for _, item in chunk if isinstance(item, Candidate)]
-    outcomes: Iterator[Saved | Rejected | None] = (
-        service.check_many(rt, candidates)
-        if done.dry_run
-        else service.save_many(rt, candidates, revive=revive, actor=actor)
-    )
-    for number, item in chunk:
-        outcome = item if isinstance(item, Rejected) else next(outcomes)
-        done.lines += 1
-        if isinstance(outcome, Rejected):
-            done.refused += 1
-            done.reasons[outcome.reason] += 1
-            refuse(number, outcome)
-        else:
-            done.accepted += 1
-            done.inserted += outcome is not None and outcome.inserted
-            done.updated += outcome is not None and not outcome.inserted
+def _write_refusal(sink: IO[str], refusal: Refusal) -> None:
+    found = refusal.found
+    fields = {"line": refusal.line, "field": found.field, "reason": str(found.reason)}
+    told = {**fields, "expected": found.expected, "got": found.got, "endpoint": refusal.tag}
+    sink.write(json.dumps(told) + "\n")
+
+
+def _import(
+    rt: Runtime, source: Source, refuse: Refuse, *, dry_run: bool, revive: bool, utc: bool, key: str | None
+) -> Imported:
+    with meter("rows") as show:
+
+        def told(what: str, done: int, of: int | None) -> None:
+            show(done, of, what)
+
+        try:
+            return import_subscriptions(
+                rt,
+                source,
+                actor=actor(),
+                refuse=refuse,
+                told=told,
+                dry_run=dry_run,
+                revive=revive,
+                utc=utc,
+                application_server_key=key,
+            )
+        except PushopsError:
+            note("what was stored stays; importing again is harmless")
+            raise
+
+
+def _say_imported(done: Imported, report: Path | None) -> None:
+    would = "would be " if done.dry_run else ""
+    say(f"{done.lines:,} lines: {done.inserted:,} {would}new, {done.updated:,} {would}changed")
+    say(f"  {done.unchanged:,} unchanged, {done.duplicates:,} duplicates, {done.refused:,} refused")
+    for reason, count in done.reasons.most_common():
+        say(f"  {count:,} {reason}")
+    for fingerprint, count in done.foreign_keys.most_common():
+        say(f"  {count:,} subscribed with a VAPID key that is not held here, SHA-256 {fingerprint}")
+    if done.refused and report is None:
+        say("--report FILE lists each refusal with its line")

@@ -1,26 +1,19 @@
 """``pushops subscription``: rows without their endpoints and keys, imports, and taking back what was ended wrongly."""
 
-import json
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import IO, Annotated, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 import typer
 
 from pushops.cli.context import actor, opened, run_named
-from pushops.cli.exits import DOCUMENTED, Exit
-from pushops.cli.importing import Imported, import_lines
+from pushops.cli.exits import DOCUMENTED
+from pushops.cli.importing import import_
 from pushops.cli.output import Json, note, print_fields, print_json, print_table, say
-from pushops.cli.progress import meter
-from pushops.errors import PushopsError, RefusedError
 from pushops.runtime import Runtime
 from pushops.subscriptions import service
 from pushops.subscriptions.lifecycle import State
-from pushops.subscriptions.rejection import Rejected
 from pushops.subscriptions.store.reading import Subscription
 from pushops.subscriptions.undoing import Undone
 
@@ -125,34 +118,7 @@ def undo(
         _say_undone(found)
 
 
-@app.command("import", epilog=DOCUMENTED)
-def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines, or - for stdin.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check; nothing is stored.")] = False,
-    revive: Annotated[
-        bool, typer.Option("--revive", help="Also bring back those that their person had unsubscribed.")
-    ] = False,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write every refusal there, as JSON lines.")
-    ] = None,
-    json_: Json = False,
-) -> None:
-    """Store subscriptions: one PushSubscription object a line, with user, tags, origin and created_at if known.
-
-    Safe to repeat: where a line has no user or no tags, a row that is here keeps its own, and what its person
-    unsubscribed is refused. Exit code 0 where every line was taken, 1 where any was refused.
-    """
-    with ExitStack() as stack:
-        rt = stack.enter_context(opened())
-        source, lines = stack.enter_context(_source(file))
-        sink = stack.enter_context(_report(report)) if report else None
-        done = _import(rt, source, lines, sink, dry_run=dry_run, revive=revive)
-    if json_:
-        print_json(done)
-    else:
-        _say_imported(done, report)
-    if done.refused:
-        raise typer.Exit(Exit.FAILED)
+app.command("import", epilog=DOCUMENTED)(import_)
 
 
 def _find(rt: Runtime, text: str) -> Subscription:
@@ -178,57 +144,3 @@ def _say_undone(found: Undone) -> None:
         say(f"{found.eligible:,} would come back; --yes does it")
     elif not found.dry_run:
         say(f"{found.rows:,} came back")
-
-
-@contextmanager
-def _source(file: str) -> Iterator[tuple[IO[bytes], int | None]]:
-    """The lines, and how many there are where they can be counted."""
-    if file == STDIN:
-        yield sys.stdin.buffer, None
-        return
-    try:
-        with Path(file).open("rb") as opened_file:
-            total = sum(block.count(b"\n") for block in iter(lambda: opened_file.read(1 << 20), b""))
-            opened_file.seek(0)
-            yield opened_file, total
-    except OSError as error:
-        raise RefusedError(f"expected to read {file}, got {error.strerror}") from None
-
-
-def _report(path: Path) -> IO[str]:
-    try:
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise RefusedError(f"expected to write {path}, got {error.strerror}") from None
-
-
-def _import(
-    rt: Runtime, source: IO[bytes], lines: int | None, sink: IO[str] | None, *, dry_run: bool, revive: bool
-) -> Imported:
-    def refuse(number: int, found: Rejected) -> None:
-        if sink is not None:
-            fields = {"line": number, "field": found.field, "reason": str(found.reason)}
-            sink.write(json.dumps({**fields, "expected": found.expected, "got": found.got}) + "\n")
-
-    read = 0
-    with meter("lines") as show_progress:
-
-        def told(done: Imported) -> None:
-            nonlocal read
-            read = done.lines
-            show_progress(done.lines, lines, f"import, {done.refused:,} refused")
-
-        try:
-            return import_lines(rt, source, refuse, told, actor=actor(), dry_run=dry_run, revive=revive)
-        except PushopsError:
-            note(f"the first {read:,} lines are done; importing them again is harmless")
-            raise
-
-
-def _say_imported(done: Imported, report: Path | None) -> None:
-    what = f"{done.accepted:,} would be taken" if done.dry_run else f"{done.inserted:,} new, {done.updated:,} known"
-    say(f"{done.lines:,} lines: {what}, {done.refused:,} refused")
-    for reason, count in done.reasons.most_common():
-        say(f"  {count:,} {reason}")
-    if done.refused and report is None:
-        say("--report FILE lists each refusal with its line")

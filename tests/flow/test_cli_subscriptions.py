@@ -59,7 +59,7 @@ def test_an_import_stores_every_line_with_its_owner_sealed(pg: Pg, runtime: Runt
 def test_importing_again_changes_no_row_count(pg: Pg, settings: Settings, file: Path) -> None:
     call("subscription", "import", str(file), settings=settings)
     again = call("subscription", "import", "-", "--json", settings=settings, stdin=file.read_bytes())
-    assert (again.json["inserted"], again.json["updated"]) == (0, 12)
+    assert (again.json["inserted"], again.json["updated"], again.json["unchanged"]) == (0, 0, 12)
     assert count(pg, "SELECT count(*) FROM push_subscription") == 12
 
 
@@ -67,7 +67,7 @@ def test_a_dry_run_stores_nothing_and_refuses_the_same(pg: Pg, settings: Setting
     bad = subscribe(endpoint="http://fcm.googleapis.com/fcm/send/1")
     file = write(tmp_path / "mixed.jsonl", given[0], bad, "not json", given[1])
     dry = call("subscription", "import", str(file), "--dry-run", "--json", settings=settings)
-    assert (dry.code, dry.json["accepted"], count(pg, "SELECT count(*) FROM push_subscription")) == (1, 2, 0)
+    assert (dry.code, dry.json["inserted"], count(pg, "SELECT count(*) FROM push_subscription")) == (1, 2, 0)
     real = call("subscription", "import", str(file), "--json", settings=settings)
     assert real.json["reasons"] == dry.json["reasons"] == {"not_https": 1, "not_json": 1}
     assert count(pg, "SELECT count(*) FROM push_subscription") == 2
@@ -93,7 +93,7 @@ def test_an_import_does_not_bring_back_who_unsubscribed_unless_told(
     call(*words, settings=settings)
     put_in_state(pg, given[3]["endpoint"], "revoked", "unsubscribed")
     done = call(*words, "--report", str(report), settings=settings)
-    assert (done.code, done.json["updated"], done.json["reasons"]) == (1, 11, {"unsubscribed": 1})
+    assert (done.code, done.json["unchanged"], done.json["reasons"]) == (1, 11, {"unsubscribed": 1})
     (refusal,) = [json.loads(line) for line in report.read_text().splitlines()]
     assert (refusal["line"], refusal["reason"]) == (4, "unsubscribed")
     assert row(pg, given[3]["endpoint"])["state"] == "revoked"
@@ -103,12 +103,12 @@ def test_an_import_does_not_bring_back_who_unsubscribed_unless_told(
 
 def test_chunks_end_where_they_end(pg: Pg, settings: Settings, tmp_path: Path, given: list[dict[str, Any]]) -> None:
     """More than one transaction, a refusal at each edge, and the lines still belong to their outcomes."""
-    lines: list[dict[str, Any] | str] = ["broken", *[given[n % 12] for n in range(499)], "broken", given[0], "broken"]
+    lines: list[dict[str, Any] | str] = ["{broken", *[given[n % 12] for n in range(499)], "broken", given[0], "broken"]
     report = tmp_path / "report.jsonl"
     file = write(tmp_path / "many.jsonl", *lines)
     done = call("subscription", "import", str(file), "--report", str(report), "--json", settings=settings)
     assert [json.loads(line)["line"] for line in report.read_text().splitlines()] == [1, 501, 503]
-    assert (done.json["lines"], done.json["accepted"]) == (503, 500)
+    assert (done.json["lines"], done.json["inserted"], done.json["duplicates"]) == (503, 12, 488)
     assert count(pg, "SELECT count(*) FROM push_subscription") == 12
 
 

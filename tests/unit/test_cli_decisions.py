@@ -1,6 +1,5 @@
 """What the command line decides on values: exit codes, patience, findings, forecasts, lines of an import."""
 
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,13 +12,11 @@ from pushops.cli.doctor import broker, database, replication, secrets, sweeping
 from pushops.cli.doctor.findings import Finding, Level
 from pushops.cli.doctor.store import ForeignKey, KeyUse, Slot
 from pushops.cli.exits import Exit, exit_of
-from pushops.cli.importing import LONGEST, read_candidate, read_lines
 from pushops.cli.output import duration
 from pushops.cli.progress import rate_and_eta, total_of
 from pushops.cli.sweep import BESIDE
 from pushops.delivery import fanning, retiring, shift
 from pushops.retention.policies import PURGE_TOMBSTONES
-from pushops.subscriptions.rejection import Rejected
 from pushops.sweeps.inline import NEVER_BY_WAITING, Patience
 from pushops.sweeps.preview import count_batches, imagined, usual_pace
 from pushops.sweeps.probes import Lag
@@ -225,55 +222,6 @@ def test_rows_that_name_unknown_keys_are_counted() -> None:
     sealed, vapid = secrets.judge_use(use, chain)
     assert (sealed.level, sealed.found) == (Level.PROBLEM, "2 row(s) sealed with version 2")
     assert (vapid.level, vapid.found) == (Level.WARNING, "3 live row(s) name VAPID key 'lost'")
-
-
-# Imports
-
-
-def test_lines_keep_their_numbers_whatever_stands_between() -> None:
-    long = b"x" * (LONGEST * 3)
-    found = list(read_lines(io.BytesIO(b'{"endpoint": "a"}\n\n  \nnot json\n' + long + b'\n[1]\n{"endpoint": "b"}')))
-    assert [number for number, _ in found] == [1, 4, 5, 6, 7]
-    assert [item.reason for _, item in found if isinstance(item, Rejected)] == [
-        "not_json",
-        "line_too_long",
-        "not_an_object",
-    ]
-
-
-@pytest.mark.parametrize("length", [LONGEST - 1, LONGEST, LONGEST + 1])
-def test_a_line_of_just_the_longest_length_ends_where_it_ends(length: int) -> None:
-    numbers = [number for number, _ in read_lines(io.BytesIO(b" " * (length - 2) + b"{}\n" + b"{}\n"))]
-    assert numbers == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b'{"endpoint": "a", "tags": "news"}', "bad_tags"),
-        (b'{"endpoint": "a", "created_at": "2026-01-01"}', "bad_time"),
-        (b'{"endpoint": "a", "created_at": 5}', "bad_time"),
-        (b'{"endpoint": "a", "created_at": "1989-12-31T23:59:59Z"}', "bad_time"),
-        (b'{"endpoint": "a", "created_at": "2999-01-01T00:00:00Z"}', "bad_time"),
-        (b'{"endpoint": "a", "created_at": "9999-12-31T23:59:59-12:00"}', "bad_time"),
-        (b'{"endpoint": "a", "created_at": "0001-01-01T00:00:00+14:00"}', "bad_time"),
-        (b"\xff\xfe", "not_json"),
-        (b"[" * 50_000, "not_json"),
-    ],
-)
-def test_a_line_that_cannot_be_meant_is_refused_with_its_reason(line: bytes, reason: str) -> None:
-    found = read_candidate(line)
-    assert isinstance(found, Rejected)
-    assert found.reason == reason
-
-
-def test_the_browsers_object_may_stand_alone_or_inside() -> None:
-    alone = read_candidate(b'{"endpoint": "a", "user": "u", "tags": ["t"], "created_at": "2026-01-01T00:00:00Z"}')
-    inside = read_candidate(b'{"subscription": {"endpoint": "a"}, "user_id": "u"}')
-    assert not isinstance(alone, Rejected)
-    assert not isinstance(inside, Rejected)
-    assert (alone.user_id, alone.tags, alone.created_at) == ("u", ["t"], datetime(2026, 1, 1, tzinfo=UTC))
-    assert (inside.user_id, inside.subscription) == ("u", {"endpoint": "a"})
 
 
 def test_what_is_paused_beside_sweeps_asks_for_its_pause_by_that_name() -> None:

@@ -735,7 +735,7 @@ def test_a_point_is_one_where_the_library_builds_a_key_of_it(scalar: int, byte: 
 
 
 def test_a_point_written_with_a_coordinate_beyond_the_field_is_refused() -> None:
-    """x = 5 is a point's: written as 5 + p it would be that point again, had nobody looked."""
+    """The x of 5 is a point's: written as 5 + p it would be that point again, had nobody looked."""
     root = pow(5**3 - 3 * 5 + B, (P + 1) // 4, P)
     inside, beyond = (b"\x04" + x.to_bytes(32) + root.to_bytes(32) for x in (5, 5 + P))
     accepted(subscription(keys={"p256dh": b64(inside)}))

@@ -1,0 +1,56 @@
+"""The checking of a source's rows, in this process while they are few, else in processes of their own."""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+from typing import Final
+
+from pushops.importing.checking import Checked, Checker
+from pushops.importing.sources import Form, Numbered, Source
+from pushops.importing.words import Rules
+from pushops.settings import Settings
+from pushops.subscriptions.keychain import keychain
+
+CHUNK: Final = 2_000  # rows: a megabyte, and some tens of milliseconds of checking
+ALONE: Final = 10_000  # rows: so many are checked while other processes would start
+AHEAD: Final = 2  # chunks for each process: what is read ahead bounds the memory
+
+
+def check_all(settings: Settings, source: Source, rules: Rules, processes: int | None = None) -> Iterator[Checked]:
+    """Each chunk's outcome, in the order of the source. ``processes`` 1 means: in this one; None: one for each core."""
+    checker = Checker(keychain(settings), source.form, rules)
+    crew = processes or min(os.cpu_count() or 1, 8)
+    alone = iter(lambda: list(islice(source.rows, CHUNK)), [])
+    yield from map(checker.check, alone if crew == 1 else islice(alone, ALONE // CHUNK))
+    first = list(islice(source.rows, CHUNK))
+    if first:
+        yield from _in_processes(settings, source, rules, crew, first)
+
+
+def _in_processes(
+    settings: Settings, source: Source, rules: Rules, crew: int, first: Sequence[Numbered]
+) -> Iterator[Checked]:
+    """Spawned, not forked: a fork would share this process's connections."""
+    pool = ProcessPoolExecutor(crew, get_context("spawn"), _prepare, (settings, source.form, rules))
+    waiting: deque[Future[Checked]] = deque([pool.submit(_check, first)])
+    try:
+        while waiting:
+            while len(waiting) < crew * AHEAD and (chunk := list(islice(source.rows, CHUNK))):
+                waiting.append(pool.submit(_check, chunk))
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_checkers: Final[list[Checker]] = []  # of a process of the crew: made once, since a keychain is no argument
+
+
+def _prepare(settings: Settings, form: Form, rules: Rules) -> None:
+    _checkers.append(Checker(keychain(settings), form, rules))
+
+
+def _check(chunk: Sequence[Numbered]) -> Checked:
+    return _checkers[0].check(chunk)
