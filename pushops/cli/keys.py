@@ -4,13 +4,14 @@ import json
 
 import typer
 
-from pushops.cli import keys_seal
+from pushops.cli import keys_seal, keys_vapid
 from pushops.cli.key_lines import print_lines
 from pushops.cli.output import Json, note
 from pushops.subscriptions.keys import generate_log_key, generate_seal_key, generate_vapid_key
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(keys_seal.app, name="seal")
+app.add_typer(keys_vapid.app, name="vapid")
 
 
 @app.callback()

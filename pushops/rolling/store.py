@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -69,6 +69,14 @@ PAYLOADS: Final[LiteralString] = """
 SELECT payload_key_version AS version, count(*) AS messages, max(coalesce(expires_at, closed_at)) AS until
   FROM {schema}.push_message WHERE payload_ref IS NOT NULL GROUP BY 1 ORDER BY 1"""
 
+# Who subscribed under which VAPID key: those that are not ended, live or not.
+VAPID_USE: Final[LiteralString] = """
+SELECT vapid_key_id, count(*) AS rows,
+       count(*) FILTER (WHERE state IN ('pending', 'active') AND send_block IS NULL) AS live,
+       count(*) FILTER (WHERE vapid_key_assumed) AS assumed,
+       count(*) FILTER (WHERE last_seen_at > now() - %(within)s::interval) AS seen
+  FROM {schema}.push_subscription WHERE deleted_at IS NULL GROUP BY 1 ORDER BY 1"""
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -94,6 +102,17 @@ class PayloadUse:
     version: int
     messages: int
     until: datetime | None
+
+
+@dataclass(frozen=True)
+class VapidUse:
+    """Subscriptions that are not ended, by the VAPID key that they are under."""
+
+    vapid_key_id: str | None
+    rows: int
+    live: int
+    assumed: int
+    seen: int
 
 
 def take(tx: Tx, batch: Batch) -> list[Taken]:
@@ -143,3 +162,8 @@ def outstanding(tx: Tx, version: int, sweep: str) -> bool:
 
 def payload_use(tx: Tx) -> list[PayloadUse]:
     return tx.rows(PAYLOADS, {}, PayloadUse)
+
+
+def vapid_use(tx: Tx, within: timedelta) -> list[VapidUse]:
+    """``seen``: those that were in touch within that time."""
+    return tx.rows(VAPID_USE, {"within": within}, VapidUse)

@@ -11,10 +11,10 @@ from pydantic import SecretStr
 
 from pushops.errors import SettingsError
 from pushops.settings import Settings
-from pushops.subscriptions import base64url
 from pushops.subscriptions.hosts import DEFAULT_RULES, parse_host_rules
 from pushops.subscriptions.identity import endpoint_tag
 from pushops.subscriptions.intake import IntakeRules
+from pushops.subscriptions.keyforms import read_bytes
 from pushops.subscriptions.keys import VapidKey, load_vapid_key
 from pushops.subscriptions.sealing import KeyRing
 
@@ -164,8 +164,8 @@ def _raw(name: str, key: object) -> bytes:
     if isinstance(plain, bytes):
         return plain
     try:
-        return base64url.decode(plain)
-    except base64url.Base64Error:
+        return read_bytes(plain)
+    except ValueError:
         raise ValueError(f"expected {name} to be base64url, got {len(plain)} characters that are not") from None
 
 

@@ -1,6 +1,5 @@
 """Keys that an operator makes and configures: seal and log keys, and VAPID key pairs in every form people keep them."""
 
-import re
 import secrets
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,14 +10,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_private_key
 
 from pushops.subscriptions import base64url
+from pushops.subscriptions.keyforms import EXPECTED, read_form
 
 _KEY_BYTES: Final = 32
 _POINT_BYTES: Final = 65
 _ECDSA: Final = ec.ECDSA(SHA256())
-# Either header may stand over either structure: some tools write PKCS#8 under "EC PRIVATE KEY", and libraries
-# since stopped guessing. The structure says itself what it is, so only what stands between the lines counts.
-_PEM: Final = re.compile(r"-----BEGIN (?:EC )?PRIVATE KEY-----([^-]*)-----END (?:EC )?PRIVATE KEY-----")
-_EXPECTED: Final = "expected a P-256 private key (PEM, DER, or 32 bytes as base64url)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +50,17 @@ def generate_vapid_key() -> VapidKey:
 
 
 def load_vapid_key(text: str | bytes, public: bytes | None = None) -> VapidKey:
-    r"""A key pair that signs and verifies, from PEM (either header, one line, literal ``\n``), DER or raw base64url.
+    r"""A key pair that signs and verifies, from any form that people keep one in.
+
+    PEM (either header, one line, CRLF, literal ``\n``), DER, 32 bytes as base64url, base64 or hex, a JSON web key, or
+    the JSON that web-push prints; in quotes or not.
 
     ``public`` is the key that clients subscribe with, where it is configured too: 65 bytes. Raises ValueError that
     says what was expected and never what was given.
     """
-    key = _vapid_key(_load_private(text))
-    if public is not None and public != key.public:
+    form = read_form(text)
+    key = _vapid_key(_load_private(form.raw))
+    if {public or key.public, form.public or key.public} != {key.public}:
         raise ValueError("expected the configured VAPID public key to belong to the private key, got another")
     check_round_trip(key)
     return key
@@ -70,43 +70,25 @@ def _vapid_key(private: ec.EllipticCurvePrivateKey) -> VapidKey:
     return VapidKey(private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint), private)
 
 
-def _load_private(text: str | bytes) -> ec.EllipticCurvePrivateKey:
-    raw = _structure(text)
+def _load_private(raw: bytes) -> ec.EllipticCurvePrivateKey:
     if len(raw) == _KEY_BYTES:
         return _from_scalar(raw)
     if len(raw) == _POINT_BYTES:
-        raise ValueError(f"{_EXPECTED}, got 65 bytes, the length of a public key")
+        raise ValueError(f"{EXPECTED}, got 65 bytes, the length of a public key")
     try:
         private = load_der_private_key(raw, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError(f"{_EXPECTED}, got {len(raw)} bytes that are none or are encrypted") from None
+        raise ValueError(f"{EXPECTED}, got {len(raw)} bytes that are none or are encrypted") from None
     if not isinstance(private, ec.EllipticCurvePrivateKey) or not isinstance(private.curve, ec.SECP256R1):
-        raise ValueError(f"{_EXPECTED}, got a private key of another kind")  # noqa: TRY004  # the value is wrong, not its type
+        raise ValueError(f"{EXPECTED}, got a private key of another kind")  # noqa: TRY004  # the value is wrong, not its type
     return private
-
-
-def _structure(text: str | bytes) -> bytes:
-    """The DER structure or the 32 bytes of a key in whatever wrapping it came."""
-    if isinstance(text, bytes):
-        if text.startswith(b"\x30") or len(text) == _KEY_BYTES:
-            return text
-        text = text.decode("ascii", "replace")
-    unfolded = text.replace("\\r", "").replace("\\n", "\n").strip().strip("\"'")
-    found = _PEM.search(unfolded)
-    if "-----" in unfolded and not found:
-        raise ValueError(f"{_EXPECTED}, got PEM of another kind")
-    body = "".join((found[1] if found else unfolded).split())
-    try:
-        return base64url.decode(body)
-    except base64url.Base64Error:
-        raise ValueError(f"{_EXPECTED}, got {len(text)} characters that are not base64") from None
 
 
 def _from_scalar(raw: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         return ec.derive_private_key(int.from_bytes(raw, "big"), ec.SECP256R1())
     except ValueError:
-        raise ValueError(f"{_EXPECTED}, got a number outside the group") from None
+        raise ValueError(f"{EXPECTED}, got a number outside the group") from None
 
 
 def check_round_trip(key: VapidKey) -> None:
