@@ -23,6 +23,7 @@ from pushops.events import Events
 from pushops.events.log import log_sink
 from pushops.retention import orphans
 from pushops.retention.policies import SWEEPS
+from pushops.rolling import seal
 from pushops.runtime import Runtime, open_runtime, settings_or_sandbox
 from pushops.sweeps import service
 from pushops.sweeps.dispatch import Bell, Order
@@ -150,6 +151,12 @@ def tend_sweeps() -> None:
 def resume_sweeps() -> None:
     """Give every open run another slot of its time budget."""
     service.tend(current_runtime(), SWEEPS, bell(current_runtime()), granting=True)
+
+
+@app.task(name="pushops.reseal_auth")
+def reseal_auth() -> None:
+    """Seal anew what came under an old key since an operator's last roll."""
+    seal.go_on(current_runtime(), bell(current_runtime()))
 
 
 @app.task(name="pushops.fan_out")

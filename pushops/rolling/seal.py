@@ -26,7 +26,8 @@ class SealUse:
     """What one version of the seal key is needed for.
 
     ``rows`` is None where counting took too long; ``apart`` of them are in quarantine, since they do not open.
-    ``until`` is when the last of the messages is over, None while one of them has no end yet.
+    ``staged`` are rows of imports that run. ``until`` is when the last of the messages is over, None while one of them
+    has no end yet.
     """
 
     version: int
@@ -34,12 +35,13 @@ class SealUse:
     current: bool
     rows: int | None = 0
     apart: int = 0
+    staged: int = 0
     messages: int = 0
     until: datetime | None = None
 
     @property
     def used(self) -> bool:
-        return self.rows != 0 or self.messages > 0
+        return self.rows != 0 or self.messages > 0 or self.staged > 0
 
 
 def usage(rt: Runtime) -> list[SealUse]:
@@ -47,18 +49,26 @@ def usage(rt: Runtime) -> list[SealUse]:
     ring = keychain(rt.settings).ring
     with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
         payloads = {use.version: use for use in store.payload_use(tx)}
-        known = sorted({*ring.versions, *store.versions(tx), *payloads})
-    found = [SealUse(version, version in ring.versions, version == ring.current) for version in known]
-    found = [
-        replace(use, messages=payloads[use.version].messages, until=payloads[use.version].until)
-        if use.version in payloads
-        else use
-        for use in found
+        staged = {use.version: use.rows for use in store.staged(tx)}
+        known = sorted({*ring.versions, *store.versions(tx), *payloads, *staged})
+    return [
+        _counted(
+            rt,
+            SealUse(
+                version,
+                held=version in ring.versions,
+                current=version == ring.current,
+                staged=staged.get(version, 0),
+                messages=payloads[version].messages if version in payloads else 0,
+                until=payloads[version].until if version in payloads else None,
+            ),
+        )
+        for version in known
     ]
-    return [_counted(rt, use) for use in found]
 
 
 def _counted(rt: Runtime, use: SealUse) -> SealUse:
+    """With its rows, which the index counts a few million of in a second."""
     try:
         with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
             rows, apart = store.rows_sealed(tx, use.version), store.rows_apart(tx, use.version, NAME)
@@ -128,6 +138,8 @@ def _reasons(rt: Runtime, use: SealUse) -> Iterator[str]:
     elif use.rows:
         apart = f", {use.apart:,} of them in quarantine: pushops sweep quarantine list {NAME}" if use.apart else ""
         yield f"{use.rows:,} row(s) sealed with it{apart} (pushops keys seal roll)"
+    if use.staged:
+        yield f"{use.staged:,} row(s) of an import that runs (they are rows of the table when it is done)"
     if use.messages:
         until = "they are closed" if use.until is None else f"{use.until:%Y-%m-%d %H:%M}Z and PUSHOPS_PAYLOAD_GRACE"
         yield f"the payloads of {use.messages:,} message(s) (they are kept until {until})"

@@ -68,6 +68,9 @@ SELECT EXISTS (SELECT FROM {{schema}}.push_subscription AS s
 PAYLOADS: Final[LiteralString] = """
 SELECT payload_key_version AS version, count(*) AS messages, max(coalesce(expires_at, closed_at)) AS until
   FROM {schema}.push_message WHERE payload_ref IS NOT NULL GROUP BY 1 ORDER BY 1"""
+# Imports that run: what waits there becomes a row with this version.
+STAGED: Final[LiteralString] = """
+SELECT auth_key_version AS version, count(*) AS rows FROM {schema}.import_staging GROUP BY 1"""
 
 # Who subscribed under which VAPID key: those that are not ended, live or not.
 VAPID_USE: Final[LiteralString] = """
@@ -102,6 +105,14 @@ class PayloadUse:
     version: int
     messages: int
     until: datetime | None
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Rows of imports that run, by the version that sealed them."""
+
+    version: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -162,6 +173,10 @@ def outstanding(tx: Tx, version: int, sweep: str) -> bool:
 
 def payload_use(tx: Tx) -> list[PayloadUse]:
     return tx.rows(PAYLOADS, {}, PayloadUse)
+
+
+def staged(tx: Tx) -> list[Staged]:
+    return tx.rows(STAGED, {}, Staged)
 
 
 def vapid_use(tx: Tx, within: timedelta) -> list[VapidUse]:

@@ -18,6 +18,8 @@ from pushops.deadletters.replay.draining import DRAIN
 from pushops.deadletters.store import replaying
 from pushops.retention import store as retention_store
 from pushops.retention.policies import SWEEPS
+from pushops.rolling import store as rolling_store
+from pushops.rolling.resealing import RESEAL_AUTH
 from pushops.sweeps import sql
 from pushops.sweeps.sql import Held, HeldPage
 from pushops.sweeps.sweep import Walk
@@ -62,7 +64,16 @@ def replay_statements() -> Iterator[Named]:
     yield f"{DRAIN.name}.middle", sql.middle(DRAIN, Walk.INDEX, clause)
 
 
-RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [sweep_statements, replay_statements]
+def reseal_statements() -> Iterator[Named]:
+    """What a roll of the seal keys runs on the rows of a page."""
+    clause = sql.page_clause(RESEAL_AUTH, Walk.INDEX, has_lo=True, held=Held(["x"]))
+    yield "rolling.taking", rolling_store.taking(clause)
+    yield f"{RESEAL_AUTH.name}.page_ends", sql.page_ends(RESEAL_AUTH, has_cursor=True)
+    yield f"{RESEAL_AUTH.name}.eligible", sql.eligible(RESEAL_AUTH)
+    yield f"{RESEAL_AUTH.name}.middle", sql.middle(RESEAL_AUTH, Walk.INDEX, clause)
+
+
+RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [sweep_statements, replay_statements, reseal_statements]
 
 
 def modules() -> Iterator[ModuleType]:
