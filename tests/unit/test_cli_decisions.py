@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pushops.cli.doctor import broker, database, replication, secrets, sweeping
+from pushops.cli.doctor import broker, database, key_use, replication, secrets, sweeping
 from pushops.cli.doctor.findings import Finding, Level
 from pushops.cli.doctor.store import ForeignKey, KeyUse, Slot
 from pushops.cli.exits import Exit, exit_of
@@ -17,6 +17,7 @@ from pushops.cli.progress import rate_and_eta, total_of
 from pushops.cli.sweep import BESIDE
 from pushops.delivery import fanning, retiring, shift
 from pushops.retention.policies import PURGE_TOMBSTONES
+from pushops.rolling.store import PayloadUse
 from pushops.sweeps.inline import NEVER_BY_WAITING, Patience
 from pushops.sweeps.preview import count_batches, imagined, usual_pace
 from pushops.sweeps.probes import Lag
@@ -217,11 +218,37 @@ def test_a_silent_beat_is_noticed(ago: timedelta | None, level: Level) -> None:
 
 
 def test_rows_that_name_unknown_keys_are_counted() -> None:
-    chain: Any = SimpleNamespace(ring=SimpleNamespace(versions=(1,)), vapid={"main": None})
+    chain: Any = SimpleNamespace(ring=SimpleNamespace(versions=(1,), current=1), vapid={"main": None})
     use = [KeyUse("main", 1, 10, 8), KeyUse("lost", 1, 5, 3), KeyUse("dead", 1, 4, 0), KeyUse(None, 2, 2, 2)]
-    sealed, vapid = secrets.judge_use(use, chain)
+    sealed, vapid = key_use.judge_use(use, chain)
     assert (sealed.level, sealed.found) == (Level.PROBLEM, "2 row(s) sealed with version 2")
     assert (vapid.level, vapid.found) == (Level.WARNING, "3 live row(s) name VAPID key 'lost'")
+
+
+def test_rows_under_an_old_seal_key_are_a_share_and_advice_to_roll() -> None:
+    ring: Any = SimpleNamespace(versions=(1, 2), current=2)
+    chain: Any = SimpleNamespace(ring=ring, vapid={"main": None})
+    (old,) = key_use.judge_use([KeyUse("main", 1, 30, 30), KeyUse("main", 2, 70, 60)], chain)
+    assert (old.level, old.found) == (Level.WARNING, "30 of 100 row(s) (30%) sealed with version 1")
+    assert old.advice == "pushops keys seal roll"
+    (fine,) = key_use.judge_use([KeyUse("main", 2, 70, 60)], chain)
+    assert fine.level is Level.OK
+
+
+def test_a_table_too_large_to_count_is_judged_by_the_versions_that_it_has() -> None:
+    ring: Any = SimpleNamespace(versions=(1, 2), current=2)
+    levels = [(finding.level, finding.found) for finding in key_use.judge_versions([1, 2, 3], ring)]
+    assert levels == [
+        (Level.WARNING, "rows sealed with version 1"),
+        (Level.PROBLEM, "rows sealed with version 3"),
+        (Level.WARNING, "counting took longer than 3 s"),
+    ]
+
+
+def test_payloads_under_a_lost_seal_key_are_a_problem() -> None:
+    ring: Any = SimpleNamespace(versions=(2,), current=2)
+    (lost,) = key_use.judge_payloads([PayloadUse(1, 3, None), PayloadUse(2, 5, None)], ring)
+    assert (lost.level, lost.found) == (Level.PROBLEM, "the payloads of 3 message(s) sealed with version 1")
 
 
 def test_what_is_paused_beside_sweeps_asks_for_its_pause_by_that_name() -> None:
