@@ -2,22 +2,21 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
-from pushops.importing.shapes import Found, read_row
+from pushops.importing import lines
+from pushops.importing.quick import Quick
+from pushops.importing.shapes import read_row
 from pushops.importing.sources import Form, Numbered
 from pushops.importing.words import Refusal, Rules
-from pushops.subscriptions.attributes import Attributes, read_attributes
+from pushops.subscriptions.attributes import read_attributes
 from pushops.subscriptions.intake import parse_application_server_key
 from pushops.subscriptions.keychain import Keychain
 from pushops.subscriptions.registering import prepare
 from pushops.subscriptions.rejection import Reason, Rejected, RejectionError
-from pushops.subscriptions.store.registration import Registration
 
-_NULL: Final = r"\N"
 _FINGERPRINT: Final = 16  # hex digits
 
 
@@ -34,9 +33,12 @@ class Checked:
 
 @dataclass(frozen=True)
 class Checker:
+    """Checks and seals rows of one form."""
+
     chain: Keychain
     form: Form
     rules: Rules
+    quick: Quick
 
     def check(self, chunk: Sequence[Numbered]) -> Checked:
         """Nothing is raised for content."""
@@ -46,7 +48,7 @@ class Checker:
             row: Any = None
             try:
                 row = self.form.row(raw)
-                rows.append(self._staged(number, read_row(row, self.rules)))
+                rows.append(self.quick.line(number, row) or self._line(number, row))
             except RejectionError as error:
                 done.refusals.append(Refusal(number, error.rejected, self._tag(row)))
                 if error.rejected.reason == Reason.UNKNOWN_VAPID_KEY:
@@ -54,11 +56,14 @@ class Checker:
         done.rows, done.copy = len(rows), "".join(rows).encode()
         return done
 
-    def _staged(self, number: int, found: Found) -> str:
+    def _line(self, number: int, row: Mapping[str, Any]) -> str:
+        """The careful way; raises RejectionError."""
+        found = read_row(row, self.rules)
         given = found.candidate
         attributes = read_attributes(given.user_id, given.origin, given.tags, given.user_agent, given.locale)
         prepared = prepare(self.chain, given.subscription, given.application_server_key, attributes)
-        return _line(number, prepared.row, attributes, given.created_at, found.recency)
+        self.quick.learn(prepared.row.endpoint, prepared.row.push_service)
+        return lines.careful(number, prepared.row, attributes, found)
 
     def _tag(self, row: Any) -> str | None:  # noqa: ANN401  (whatever the file had)
         """The log's name of a refused row's endpoint, by which its owner may be asked for it."""
@@ -71,49 +76,5 @@ class Checker:
         return "unreadable" if isinstance(public, Rejected) else hashlib.sha256(public).hexdigest()[:_FINGERPRINT]
 
 
-def _line(
-    number: int, row: Registration, attributes: Attributes, created_at: datetime | None, recency: datetime | None
-) -> str:
-    """A line of COPY's text format, in the order of ``store.staging.COLUMNS``."""
-    tags = attributes.tags
-    return (
-        "\t".join(
-            (
-                str(number),
-                rf"\\x{row.endpoint_hash.hex()}",
-                row.endpoint,  # visible ASCII without a backslash
-                row.push_service,
-                row.p256dh,
-                rf"\\x{row.auth_sealed.hex()}",
-                str(row.auth_key_version),
-                row.content_encoding,
-                _text(row.vapid_key_id),
-                _time(row.expiration_time),
-                _text(attributes.user_id),
-                _NULL if tags is None else _text("{" + ",".join(map(_element, tags)) + "}"),
-                _text(attributes.user_agent),
-                _text(attributes.locale),
-                _text(attributes.origin),
-                _time(created_at),
-                _time(recency),
-            )
-        )
-        + "\n"
-    )
-
-
-def _text(value: str | None) -> str:
-    if value is None:
-        return _NULL
-    if value.isalnum():
-        return value
-    return value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-
-
-def _time(value: datetime | None) -> str:
-    return _NULL if value is None else value.isoformat()
-
-
-def _element(tag: str) -> str:
-    escaped = tag.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+def checker(chain: Keychain, form: Form, rules: Rules) -> Checker:
+    return Checker(chain, form, rules, Quick(chain, rules))

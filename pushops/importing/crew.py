@@ -8,7 +8,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Final
 
-from pushops.importing.checking import Checked, Checker
+from pushops.importing.checking import Checked, Checker, checker
 from pushops.importing.sources import Form, Numbered, Source
 from pushops.importing.words import Rules
 from pushops.settings import Settings
@@ -21,10 +21,10 @@ AHEAD: Final = 2  # chunks for each process: what is read ahead bounds the memor
 
 def check_all(settings: Settings, source: Source, rules: Rules, processes: int | None = None) -> Iterator[Checked]:
     """Each chunk's outcome, in the order of the source. ``processes`` 1 means: in this one; None: one for each core."""
-    checker = Checker(keychain(settings), source.form, rules)
+    check = checker(keychain(settings), source.form, rules)
     crew = processes or min(os.cpu_count() or 1, 8)
     alone = iter(lambda: list(islice(source.rows, CHUNK)), [])
-    yield from map(checker.check, alone if crew == 1 else islice(alone, ALONE // CHUNK))
+    yield from map(check.check, alone if crew == 1 else islice(alone, ALONE // CHUNK))
     first = list(islice(source.rows, CHUNK))
     if first:
         yield from _in_processes(settings, source, rules, crew, first)
@@ -49,7 +49,7 @@ _checkers: Final[list[Checker]] = []  # of a process of the crew: made once, sin
 
 
 def _prepare(settings: Settings, form: Form, rules: Rules) -> None:
-    _checkers.append(Checker(keychain(settings), form, rules))
+    _checkers.append(checker(keychain(settings), form, rules))
 
 
 def _check(chunk: Sequence[Numbered]) -> Checked:

@@ -1,8 +1,11 @@
 """Staged rows become subscriptions, page by page in hash order: each page is one short transaction."""
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise, starmap
 from typing import Final
 from uuid import UUID
 
@@ -12,13 +15,15 @@ from pushops.importing.store.merging import Alike, Gone, Span
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import AUTH, Keychain, keychain
 from pushops.subscriptions.sealing import KeyRing, SealError
-from pushops.subscriptions.store import auditing, periods
-from pushops.subscriptions.store.registration import Ownership, Registered
+from pushops.subscriptions.store.registration import Ownership
 from pushops.subscriptions.work import in_transaction
 
+LANES: Final = 2  # pages at once, of different endpoints: as many connections
 PAGE: Final = 2_000  # rows: some tens of milliseconds, so that visitors never wait on it
 # Plans are made for each page: one that was kept from the first pages took the table for empty.
-PLANNER: Final = {"plan_cache_mode": "force_custom_plan"}
+_HASHES: Final = 1 << 256
+# Commits do not wait for the disk: what a crash takes is imported again, and the import's end waits for all.
+PLANNER: Final = {"plan_cache_mode": "force_custom_plan", "synchronous_commit": "off"}
 
 
 @dataclass(frozen=True)
@@ -33,36 +38,65 @@ class Merged:
     left: list[Gone]
 
 
-def merge(rt: Runtime, import_id: UUID, actor: str, *, revive: bool, dry_run: bool) -> Iterator[Merged]:
-    """Every page's outcome, once it is committed."""
-    chain = keychain(rt.settings)
+def merge(rt: Runtime, import_id: UUID, rows: int, actor: str, *, revive: bool, dry_run: bool) -> Iterator[Merged]:
+    """Every page's outcome, once it is committed; ``rows`` is how many are staged."""
     ownership = Ownership(keep_owner=True, revive=revive)
-    after = b""
-    while span := _next(rt, import_id, after):
-        after = span.upto
-        work = partial(_merge, rt, span=span, chain=chain, ownership=ownership, actor=actor, dry_run=dry_run)
-        yield in_transaction(rt, None, work, planner=PLANNER)
+    page = Page(rt, keychain(rt.settings), ownership, actor, dry_run)
+    waiting: deque[Future[Merged]] = deque()
+    with ThreadPoolExecutor(LANES, "import") as lanes:
+        for span in spans(import_id, rows):
+            waiting.append(lanes.submit(page.merge, span))
+            if len(waiting) > LANES:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
-def _next(rt: Runtime, import_id: UUID, after: bytes) -> Span | None:
-    return in_transaction(rt, None, lambda tx: store.page(tx, import_id, after, PAGE), planner=PLANNER)
+def spans(import_id: UUID, rows: int) -> Iterator[Span]:
+    """As many as make pages of about PAGE rows: hashes are spread evenly."""
+    pages = -(-rows // PAGE)
+    bounds = [(_HASHES * number // pages).to_bytes(32) for number in range(1, pages)]
+    return starmap(partial(Span, import_id), pairwise([b"", *bounds, b"\xff" * 32]))
 
 
-def _merge(
-    rt: Runtime, tx: Tx, *, span: Span, chain: Keychain, ownership: Ownership, actor: str, dry_run: bool
-) -> Merged:
-    size = store.size(tx, span)
-    same = [found.endpoint_hash for found in store.alike(tx, span, chain.vapid_id) if _equal(chain.ring, found)]
-    if dry_run:
-        left = store.left(tx, span, ownership)
-        known = store.known(tx, span)
-        return Merged(size.rows, size.endpoints, size.endpoints - known, known - len(same) - len(left), len(same), left)
-    written = store.write(tx, span, same, ownership, chain.vapid_id)
-    _follow(rt, tx, written, actor)
-    inserted = sum(row.registration_no == 1 for row in written)
-    complete = len(written) + len(same) == size.endpoints
-    left = [] if complete else store.left(tx, span, ownership)
-    return Merged(size.rows, size.endpoints, inserted, len(written) - inserted, len(same), left)
+@dataclass(frozen=True)
+class Page:
+    """What all pages of an import share."""
+
+    rt: Runtime
+    chain: Keychain
+    ownership: Ownership
+    actor: str
+    dry_run: bool
+
+    def merge(self, span: Span) -> Merged:
+        work = self._count if self.dry_run else self._store
+        return in_transaction(self.rt, None, lambda tx: work(tx, span), planner=PLANNER)
+
+    def _store(self, tx: Tx, span: Span) -> Merged:
+        size = store.size(tx, span)
+        same = self._same(tx, span) if size.known else []
+        if len(same) == size.endpoints:
+            return Merged(size.rows, size.endpoints, 0, 0, len(same), [])
+        written = store.write(tx, span, same, self.ownership, self.chain.vapid_id, self.actor)
+        if written.inserted < written.rows:
+            store.close_periods(tx, span)
+        store.open_periods(tx, span, self.rt.settings.reconnection_window)
+        complete = written.rows + len(same) == size.endpoints
+        left = [] if complete else store.left(tx, span, self.ownership)
+        updated = written.rows - written.inserted
+        return Merged(size.rows, size.endpoints, written.inserted, updated, len(same), left)
+
+    def _count(self, tx: Tx, span: Span) -> Merged:
+        size, same = store.size(tx, span), self._same(tx, span)
+        left = store.left(tx, span, self.ownership)
+        updated = size.known - len(same) - len(left)
+        return Merged(size.rows, size.endpoints, size.endpoints - size.known, updated, len(same), left)
+
+    def _same(self, tx: Tx, span: Span) -> list[bytes]:
+        """The endpoints of the page that storing it would not change."""
+        ring = self.chain.ring
+        return [found.endpoint_hash for found in store.alike(tx, span, self.chain.vapid_id) if _equal(ring, found)]
 
 
 def _equal(ring: KeyRing, found: Alike) -> bool:
@@ -73,16 +107,3 @@ def _equal(ring: KeyRing, found: Alike) -> bool:
     except SealError:
         return False
     return stored == ring.open(AUTH, bound_to, found.given_version, found.given)
-
-
-def _follow(rt: Runtime, tx: Tx, written: list[Registered], actor: str) -> None:
-    """The consent trail and the audit of what was stored."""
-    hashes = [row.endpoint_hash for row in written]
-    if len(written) != sum(row.registration_no == 1 for row in written):
-        periods.close(tx, hashes, "owner_changed")
-    periods.open_missing(tx, hashes, rt.settings.reconnection_window)
-    details = [
-        (row.endpoint_hash, row.user_id, {"state": row.state, "registration_no": row.registration_no})
-        for row in written
-    ]
-    auditing.write(tx, "import", actor, details)

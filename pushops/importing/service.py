@@ -71,7 +71,7 @@ def _store(
     rt: Runtime, place: Staging, done: Imported, refuse: Refuse, told: Told, actor: str, *, revive: bool
 ) -> None:
     stored = 0
-    for page in merging.merge(rt, place.import_id, actor, revive=revive, dry_run=done.dry_run):
+    for page in merging.merge(rt, place.import_id, place.rows, actor, revive=revive, dry_run=done.dry_run):
         stored += page.rows
         _add(done, page)
         for gone in page.left:

@@ -13,6 +13,9 @@ from pushops.subscriptions.rejection import describe, rejection
 
 LONGEST: Final = 64 * 1024  # bytes of a line; a subscription has under five thousand
 _SNIFFED: Final = 16 * 1024
+_BOM: Final = b"\xef\xbb\xbf"
+_decode: Final = json.JSONDecoder().decode
+_SHAPES: Final = 100  # sets of names; a store has a handful, a stranger's file as many as it has lines
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _LOCATED: Final = ("endpoint", "subscription")  # one of them must be there
 
@@ -23,9 +26,10 @@ Numbered: TypeAlias = tuple[int, Raw]
 
 @dataclass(frozen=True)
 class Lines:
-    """How a raw row becomes one under our names: an object a line."""
+    """How a raw row becomes one under our names: an object a line. ``known`` remembers the last names of members."""
 
     names: Names = field(default_factory=dict)
+    known: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
     def row(self, raw: Raw) -> Mapping[str, Any]:
         """Raises RejectionError."""
@@ -34,10 +38,14 @@ class Lines:
         found = _json(bytes(raw))
         if not isinstance(found, dict):
             raise rejection("line", "not_an_object", "a JSON object", describe(found))
-        return {self._field(name) or name: value for name, value in found.items() if value is not None}
+        given = tuple(found)
+        ours = self.known.get(given) or self._learn(given)
+        return {name: value for name, value in zip(ours, found.values(), strict=True) if value is not None}
 
-    def _field(self, name: str) -> str | None:
-        return self.names.get(name) or field_of(name)
+    def _learn(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        if len(self.known) >= _SHAPES:
+            self.known.clear()
+        return self.known.setdefault(given, tuple(self.names.get(name) or field_of(name) or name for name in given))
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ def parse_names(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _first(start: bytes) -> bytes:
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    return start.removeprefix(_BOM).lstrip()[:1]
 
 
 def _lines(file: IO[bytes]) -> Iterator[Numbered]:
@@ -121,7 +129,7 @@ def _lines(file: IO[bytes]) -> Iterator[Numbered]:
 
 def _json(raw: bytes) -> object:
     try:
-        return json.loads(raw.decode("utf-8-sig"))
+        return _decode(raw.removeprefix(_BOM).decode())
     except (ValueError, RecursionError):
         raise rejection("line", "not_json", "a JSON object", f"{len(raw)} bytes that are none") from None
 

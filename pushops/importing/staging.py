@@ -39,6 +39,8 @@ class Staging:
     def index(self) -> None:
         with self.rt.db.transaction(statement_timeout=INDEXING) as tx:
             store.index(tx, self.import_id)
+        with self.rt.db.borrowed() as conn:
+            store.vacuum(conn, self.rt.db.schema, self.import_id)
 
     def keep(self) -> None:
         """Renew the lease; raises RefusedError where the staging was taken for dead and removed."""

@@ -40,12 +40,12 @@ def check_point(kind: _Point, raw: bytes) -> bytes:
     """The same bytes if they are a point; length and prefix alone would let ECDH fail at the first send."""
     if len(raw) != _POINT_BYTES:
         raise rejection(kind.field, kind.bad_length, "65 bytes", f"{len(raw)} bytes")
-    if not _on_curve(raw):
+    if not is_point(raw):
         raise rejection(kind.field, kind.bad_point, "an uncompressed point on P-256", "65 bytes that are none")
     return raw
 
 
-def _on_curve(raw: bytes) -> bool:
+def is_point(raw: bytes) -> bool:
     """Whether 65 bytes are an uncompressed point. Public values: four times as fast as building a key of them."""
     x, y = int.from_bytes(raw[1:33]), int.from_bytes(raw[33:])
     return raw[0] == _UNCOMPRESSED and x < _FIELD and y < _FIELD and (y * y - (x * x - 3) * x - _B) % _FIELD == 0

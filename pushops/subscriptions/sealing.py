@@ -8,6 +8,7 @@ import hmac
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from cryptography.exceptions import InvalidTag
@@ -110,11 +111,17 @@ def _check_key(version: object, key: object) -> None:
 
 
 def _cipher(key: bytes, purpose: str, bound_to: bytes) -> AESGCM:
-    if not purpose.isidentifier() or not bound_to:
-        raise ValueError("expected a purpose that is a name and something to bind to")
-    # The name ends at its NUL, so no two (purpose, bound_to) pairs share their info.
-    info = b"pushops.seal.v1\x00" + purpose.encode() + b"\x00" + bound_to
-    return AESGCM(hmac.digest(key, info + b"\x01", "sha256"))
+    if not bound_to:
+        raise ValueError("expected something to bind to, got nothing")
+    return AESGCM(hmac.digest(key, _prefix(purpose) + bound_to + b"\x01", "sha256"))
+
+
+@lru_cache(maxsize=8)
+def _prefix(purpose: str) -> bytes:
+    """The name ends at its NUL, so no two (purpose, bound_to) pairs share their info."""
+    if not purpose.isidentifier():
+        raise ValueError(f"expected a purpose that is a name, got {purpose!r}")
+    return b"pushops.seal.v1\x00" + purpose.encode() + b"\x00"
 
 
 def _extract(key: bytes) -> bytes:

@@ -1,11 +1,12 @@
 """From staging into the table: pages in hash order, one winner for each endpoint, what is equal left alone."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
 from pushops.db import Tx
-from pushops.subscriptions.store.registration import Ownership, Registered, parameters, upserting
+from pushops.subscriptions.store.registration import Ownership, parameters, upserting
 
 # The page's rows, one for each endpoint: the latest by the times that its rows name, then one with a user, then the
 # last in the file.
@@ -15,16 +16,13 @@ SELECT DISTINCT ON (g.endpoint_hash) g.*
  WHERE g.import_id = %(import)s::uuid AND g.endpoint_hash > %(after)s::bytea AND g.endpoint_hash <= %(upto)s::bytea
  ORDER BY g.endpoint_hash, g.recency DESC NULLS LAST, g.user_id IS NULL, g.ordinal DESC)"""
 
-# Where the next page ends; all rows of its last endpoint belong to it.
-PAGE: Final[LiteralString] = """
-SELECT max(endpoint_hash) AS upto FROM (
-  SELECT endpoint_hash FROM {schema}.import_staging
-   WHERE import_id = %(import)s::uuid AND endpoint_hash > %(after)s::bytea
-   ORDER BY endpoint_hash LIMIT %(rows)s::integer) AS page"""
-
+# Answered by two indexes alone, since staging was vacuumed.
 SIZE: Final[LiteralString] = """
-SELECT count(*) AS rows, count(DISTINCT endpoint_hash) AS endpoints FROM {schema}.import_staging
- WHERE import_id = %(import)s::uuid AND endpoint_hash > %(after)s::bytea AND endpoint_hash <= %(upto)s::bytea"""
+SELECT coalesce(sum(g.rows), 0)::bigint AS rows, count(*) AS endpoints, count(s.endpoint_hash) AS known
+  FROM (SELECT endpoint_hash, count(*) AS rows FROM {schema}.import_staging
+         WHERE import_id = %(import)s::uuid AND endpoint_hash > %(after)s::bytea AND endpoint_hash <= %(upto)s::bytea
+         GROUP BY endpoint_hash) AS g
+  LEFT JOIN {schema}.push_subscription AS s USING (endpoint_hash)"""
 
 # Live rows that the page would not change but for their auth, which only the key ring can compare. A file is no sign
 # of life: what is quiet or blocked and the same stays what it is.
@@ -47,7 +45,7 @@ SELECT s.endpoint_hash, s.auth_sealed, s.auth_key_version, r.auth_sealed AS give
    AND (r.created_at IS NULL OR r.created_at >= s.created_at)"""
 )
 
-WRITE: Final[LiteralString] = upserting(
+_STORED: Final[LiteralString] = upserting(
     """(
 SELECT w.endpoint_hash, w.endpoint, w.push_service, w.p256dh, w.auth_sealed, w.auth_key_version, w.content_encoding,
        w.vapid_key_id, w.expiration_time, w.user_id, coalesce(w.tags, '{}') AS tags, w.user_agent, w.locale, w.origin,
@@ -61,14 +59,50 @@ SELECT w.endpoint_hash, w.endpoint, w.push_service, w.p256dh, w.auth_sealed, w.a
     + _WINNERS
     + """ AS r WHERE r.endpoint_hash = s.endpoint_hash)""",
 )
-
-# What a dry run finds: how many endpoints of the page are known.
-KNOWN: Final[LiteralString] = (
-    """
-SELECT count(*) FROM """
-    + _WINNERS
-    + """ AS r JOIN {schema}.push_subscription AS s USING (endpoint_hash)"""
+# What was here before is noted row by row; what is new, by the import as a whole.
+WRITE: Final[LiteralString] = (
+    "WITH stored AS ("
+    + _STORED
+    + """), noted AS (
+INSERT INTO {schema}.audit (verb, actor, endpoint_hash, user_id, detail)
+SELECT 'import', %(actor)s::text, endpoint_hash, user_id,
+       jsonb_build_object('state', state, 'registration_no', registration_no)
+  FROM stored WHERE registration_no > 1)
+SELECT count(*) AS rows, count(*) FILTER (WHERE registration_no = 1) AS inserted FROM stored"""
 )
+
+# The consent trail of the page, in statements of their own as in subscriptions.store.periods: only a new snapshot
+# shows what the last holder of a row's lock wrote.
+CLOSE: Final[LiteralString] = """
+UPDATE {schema}.subscription_period AS p
+   SET ended_at = greatest(now(), p.began_at), end_reason = coalesce(s.end_reason, 'owner_changed')
+  FROM (SELECT DISTINCT endpoint_hash FROM {schema}.import_staging
+         WHERE import_id = %(import)s::uuid AND endpoint_hash > %(after)s::bytea AND endpoint_hash <= %(upto)s::bytea
+       ) AS g
+  JOIN {schema}.push_subscription AS s USING (endpoint_hash)
+ WHERE p.endpoint_hash = g.endpoint_hash AND p.ended_at IS NULL
+   AND (s.deleted_at IS NOT NULL OR p.user_id IS DISTINCT FROM s.user_id)"""
+
+# An endpoint's first period begins when the other store says that it did; one that follows another begins now. What
+# makes a reconnection is said in subscriptions.store.periods.
+OPEN: Final[LiteralString] = """
+INSERT INTO {schema}.subscription_period (endpoint_hash, user_id, push_service, origin, began_at, reconnection)
+SELECT s.endpoint_hash, s.user_id, s.push_service, s.origin,
+       CASE WHEN h.last_end IS NULL THEN s.created_at ELSE greatest(now(), h.last_end) END,
+       coalesce(h.recent, false) OR EXISTS (
+         SELECT 1 FROM {schema}.subscription_period AS p
+          WHERE p.user_id = s.user_id AND coalesce(p.ended_at, '-infinity') >= now() - %(window)s::interval
+            AND p.end_reason <> 'rotated')
+  FROM (SELECT DISTINCT endpoint_hash FROM {schema}.import_staging
+         WHERE import_id = %(import)s::uuid AND endpoint_hash > %(after)s::bytea AND endpoint_hash <= %(upto)s::bytea
+       ) AS g
+  JOIN {schema}.push_subscription AS s USING (endpoint_hash)
+  LEFT JOIN LATERAL (
+         SELECT max(coalesce(p.ended_at, 'infinity')) AS last_end,
+                bool_or(coalesce(p.ended_at, '-infinity') >= now() - %(window)s::interval
+                        AND (s.user_id IS NULL OR p.end_reason NOT IN ('owner_changed', 'detached'))) AS recent
+           FROM {schema}.subscription_period AS p WHERE p.endpoint_hash = s.endpoint_hash) AS h ON true
+ WHERE s.deleted_at IS NULL AND h.last_end IS DISTINCT FROM 'infinity'"""
 
 # A person left; that another store still lists their subscription is no new consent.
 LEFT: Final[LiteralString] = (
@@ -97,8 +131,19 @@ class Span:
 
 @dataclass(frozen=True)
 class Size:
+    """Of a page: ``rows`` of ``endpoints`` different ones, of which so many are ``known`` here."""
+
     rows: int
     endpoints: int
+    known: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """``rows`` were stored; the ``inserted`` of them are new."""
+
+    rows: int
+    inserted: int
 
 
 @dataclass(frozen=True)
@@ -118,11 +163,6 @@ class Gone:
     endpoint_hash: bytes
 
 
-def page(tx: Tx, import_id: UUID, after: bytes, rows: int) -> Span | None:
-    upto = tx.scalar(PAGE, {"import": import_id, "after": after, "rows": rows})
-    return None if upto is None else Span(import_id, after, upto)
-
-
 def size(tx: Tx, span: Span) -> Size:
     return tx.one(SIZE, span.params, Size)
 
@@ -131,13 +171,20 @@ def alike(tx: Tx, span: Span, current_key: str | None) -> list[Alike]:
     return tx.rows(ALIKE, {**span.params, "current_key": current_key}, Alike)
 
 
-def write(tx: Tx, span: Span, same: list[bytes], ownership: Ownership, current_key: str | None) -> list[Registered]:
-    """Store the page but for what is the ``same``, and return what was stored."""
-    return tx.rows(WRITE, {**span.params, "same": same, **parameters(ownership, current_key)}, Registered)
+def write(tx: Tx, span: Span, same: list[bytes], ownership: Ownership, current_key: str | None, actor: str) -> Written:
+    """Store and note the page but for what is the ``same``."""
+    words = parameters(ownership, current_key)
+    return tx.one(WRITE, {**span.params, "same": same, "actor": actor, **words}, Written)
 
 
-def known(tx: Tx, span: Span) -> int:
-    return int(tx.scalar(KNOWN, span.params))
+def close_periods(tx: Tx, span: Span) -> None:
+    """End those of former owners."""
+    tx.run(CLOSE, span.params)
+
+
+def open_periods(tx: Tx, span: Span, window: timedelta) -> None:
+    """Begin one for each live row of the page that has none open."""
+    tx.run(OPEN, {**span.params, "window": window})
 
 
 def left(tx: Tx, span: Span, ownership: Ownership) -> list[Gone]:

@@ -83,10 +83,13 @@ def copy(tx: Tx, import_id: UUID, lines: bytes) -> None:
 
 
 def index(tx: Tx, import_id: UUID) -> None:
-    """In the order of the pages; what the planner must know of it, too."""
-    table = _table(tx.schema, import_id)
-    _execute(tx, SQL("CREATE INDEX ON {} (endpoint_hash)").format(table))
-    _execute(tx, SQL("ANALYZE {} (endpoint_hash)").format(table))
+    """In the order of the pages."""
+    _execute(tx, SQL("CREATE INDEX ON {} (endpoint_hash)").format(_table(tx.schema, import_id)))
+
+
+def vacuum(conn: Connection[Any], schema: str, import_id: UUID) -> None:
+    """Outside a transaction: what the planner must know, and that the index alone may answer."""
+    conn.execute(SQL("VACUUM (ANALYZE) {}").format(_table(schema, import_id)))
 
 
 def drop(tx: Tx, import_id: UUID) -> None:
