@@ -112,7 +112,7 @@ def _check_key(version: object, key: object) -> None:
 
 def _cipher(key: bytes, purpose: str, bound_to: bytes) -> AESGCM:
     if not bound_to:
-        raise ValueError("expected something to bind to, got nothing")
+        raise ValueError("expected a purpose that is a name and something to bind to")
     return AESGCM(hmac.digest(key, _prefix(purpose) + bound_to + b"\x01", "sha256"))
 
 
@@ -120,7 +120,7 @@ def _cipher(key: bytes, purpose: str, bound_to: bytes) -> AESGCM:
 def _prefix(purpose: str) -> bytes:
     """The name ends at its NUL, so no two (purpose, bound_to) pairs share their info."""
     if not purpose.isidentifier():
-        raise ValueError(f"expected a purpose that is a name, got {purpose!r}")
+        raise ValueError("expected a purpose that is a name and something to bind to")
     return b"pushops.seal.v1\x00" + purpose.encode() + b"\x00"
 
 
