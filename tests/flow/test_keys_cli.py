@@ -1,6 +1,7 @@
 """Rolling keys from the command line: lines that settings take, counts that are right, and refusals that say why."""
 
 import json
+import re
 import shlex
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from tests.browser import subscribe
 from tests.commands import Called, call
 from tests.keyrolls import KEYS, add_sealed, holding, ring_of, unreadable, versions, with_keys
 from tests.made import random_key
+from tests.sweeping import ROOT
 
 Pg = psycopg.Connection[Any]
 
@@ -72,6 +74,25 @@ def test_a_whole_roll_from_the_lines_that_the_commands_print(one: Settings, pg: 
     assert [(use["version"], use["current"], use["rows"]) for use in listed.json] == [(2, True, 25)]
     audited = pg.execute("SELECT verb, detail FROM audit ORDER BY audit_id").fetchall()
     assert audited == [("seal_roll", {"turns": ["1>2"]}), ("seal_retire", {"version": 1})]
+
+
+def test_the_steps_of_the_page_roll_a_key(one: Settings, pg: Pg) -> None:
+    """docs/keys.md, line by line: what is printed becomes the settings of the next step."""
+    page = (ROOT / "docs" / "keys.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^ {7}(.+)$", page.split("## Rolling a seal key")[1].split("\n## ")[0], re.MULTILINE)
+    with holding(one, 1, current=1) as rt:
+        add_sealed(pg, ring_of(rt), 5)
+    environment: dict[str, str] = {}
+    for step in steps:
+        if step.startswith("PUSHOPS_"):
+            environment |= dict([step.split("=", 1)])
+            continue
+        done = call(*shlex.split(step)[1:], settings=one, **environment)
+        assert done.code == 0, f"{step}: {done.text}"
+        if step.split()[3] in ("add", "retire"):
+            environment |= lines_of(done)
+    assert (len(steps), versions(pg)) == (6, {2: 5})
+    assert json.loads(environment["PUSHOPS_SEAL_KEYS"]).keys() == {"2"}
 
 
 def test_a_dry_run_counts_and_changes_nothing(both: Settings, pg: Pg) -> None:
