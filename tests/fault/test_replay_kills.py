@@ -75,7 +75,7 @@ HANGS: Final = {"fault": "hang"}
 FEW: Final = 8  # requests that are out before the first answer
 STEPS: Final = {
     "before the claim": Step(lock="LOCK TABLE pushops.push_rate IN SHARE MODE", claimed=0, opened=0),
-    "after the claim": Step(lock="LOCK TABLE pushops.push_dlq_attempt IN SHARE MODE", opened=0),
+    "after the claim": Step(lock="LOCK TABLE pushops.push_dlq_attempt IN SHARE MODE", claimed=0, opened=0),
     "after the key": Step(outage="deaf"),
     "in mid-body": Step(script=HANGS | {"at": "body"}),
     "during the POST": Step(script=HANGS, received=1),

@@ -28,7 +28,7 @@ from pushops.sweeps.sql import PLAN_INDEX
 from pushops.sweeps.sweep import Acted, Acting, Batch, Column, Page, RunOptions, Sweep, Window
 
 NAME: Final = "drain-dead-letters"
-PAGE: Final = 500  # of which all may be claimed at once: no more, so that a dead worker keeps few
+PAGE: Final = 2_000  # of which a few hundred are claimed at a time: beginning and ending a page costs as much as they
 AHEAD: Final = 2.0  # seconds' worth of letters in a page
 LEAST: Final = 50
 OF_ONE: Final = 200.0  # letters a second to a push service that one worker is enough for, with others beside it
@@ -43,7 +43,7 @@ STORE_AWAY: Final = timedelta(seconds=30)
 
 
 def claim(_tx: Tx, batch: Batch) -> Sequence[Batch]:
-    """Nothing yet: letters are claimed as many at a time as the pace grants."""
+    """Nothing yet: letters are claimed a group at a time, where they are opened."""
     return [batch]
 
 
@@ -125,28 +125,22 @@ class _Act:
 
     def _send(self, granted: Sequence[Sifted]) -> Sent:
         hand = self._hand()
-        ours = self._claim(hand, granted)
-        if not ours:
+        allowed = self._allowed(granted)
+        if not allowed:
             return Sent()
         rendered = {one.dlq_id for one in granted if one.rendered}
         sender = Sender(self.rt, self.tools, hand, stop_at=self.page.stop_at, asked=self.page.asked)
-        sent = sender.run(ours, rendered)
+        sent = sender.run(allowed, rendered)
         self.counted.update(sent.counted)
         self.held += sent.held
         self.left += sent.left
         return sent
 
-    def _claim(self, hand: Hand, granted: Sequence[Sifted]) -> list[UUID]:
-        """Those of them that are ours now, as far as live messages leave room beside them.
-
-        A claim may be lost with the power: what is opened upon it is flushed, and this before it.
-        """
+    def _allowed(self, granted: Sequence[Sifted]) -> list[UUID]:
+        """Those of them that live messages leave room for, and a way there for each."""
         with self.rt.db.transaction(planner=PLAN_INDEX, asynchronous=True) as tx:
             make_lanes(tx, granted)
-            allowed = self._beside_live(tx, granted)
-            return sorted(
-                replaying.claim(tx, allowed, token=hand.token, lease=self.rt.settings.replay_lease, run_id=hand.run_id)
-            )
+            return sorted(self._beside_live(tx, granted))
 
     def _beside_live(self, tx: Tx, granted: Sequence[Sifted]) -> list[UUID]:
         """What the push services' own buckets have to spare; the rest waits as if the pace had not granted it."""

@@ -50,7 +50,7 @@ class Group:
 
 @dataclass
 class Sent:
-    """What came of letters, by outcome. ``left``: claimed and given back untried; ``held`` of them by a gate.
+    """What came of letters, by outcome. ``left``: never claimed, or given back untried; ``held`` of them by a gate.
 
     ``stop``: why the run should end.
     """
@@ -63,7 +63,7 @@ class Sent:
 
 
 class Sender:
-    """Sends letters of one hand, once. What was claimed and not tried is given back unchanged at the end."""
+    """Sends letters of one hand, once. What was opened and not tried is given back unchanged at the end."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Sender:
         self._in_row = 0
 
     def run(self, ids: Sequence[UUID], rendered: Collection[UUID] = ()) -> Sent:
-        """Letters that are to be rendered come last and one by one."""
+        """Parked letters, claimed as they are opened; those that are to be rendered come last and one by one."""
         self._left.extend(each for each in ids if each not in rendered)
         self._alone.extend(each for each in ids if each in rendered)
         return self._run(ids)
@@ -190,10 +190,12 @@ class Sender:
         self._ready.extend((letter, group) for letter in group.letters if letter.verdict is None)
 
     def _open(self, ids: Sequence[UUID]) -> Group:
+        """Claim and open in one transaction: who dies before its commit had none of them."""
         since = time.monotonic()
-        hand = self._hand
+        hand, lease = self._hand, self._rt.settings.replay_lease
         with self._rt.db.transaction(planner=PLAN_INDEX) as tx:
-            letters = opened(tx, self._rt, hand, ids, self._gates)
+            mine = replaying.claim(tx, ids, token=hand.token, lease=lease, run_id=hand.run_id)
+            letters = opened(tx, self._rt, hand, sorted(mine), self._gates)
             ended = ends_of(letters)
             if ended and hand.run_id is not None:
                 sweeps_store.add_outcomes(tx, hand.run_id, ended)
@@ -276,7 +278,8 @@ class Sender:
         if self._opening is not None and self._opening.exception() is None:
             self._take_in()
         self._unsent += [letter for letter, _ in self._ready]
-        untried = [each for each in ids if each not in self._tried]
+        self.sent.left = len(self._left) + len(self._alone)
+        untried = set(ids).difference(self._tried, self._left, self._alone)
         if not untried:
             return
         opened = {letter.dlq_id: letter.attempt for letter in self._unsent}
@@ -284,7 +287,7 @@ class Sender:
             if self._hand.closed:
                 replaying.forget(tx, opened)
             else:
-                self.sent.left = replaying.release(tx, self._hand.token, untried, opened)
+                self.sent.left += replaying.release(tx, self._hand.token, untried, opened)
 
 
 def ends_of(letters: Iterable[Sifted | Opened]) -> Counter[ReplayOutcome]:
