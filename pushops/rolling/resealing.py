@@ -15,6 +15,7 @@ from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.subscriptions.keychain import AUTH, keychain
 from pushops.subscriptions.sealing import KeyRing, TamperedSealError
+from pushops.sweeps.sql import PLAN_INDEX
 from pushops.sweeps.sweep import Acted, Acting, Batch, Column, Page, RunOptions, Settled, Sweep
 
 NAME: Final = "reseal-auth"
@@ -54,7 +55,7 @@ def _reseal(ring: KeyRing, wanted: Turn, row: Taken) -> Resealed:
 
 
 def _check_key(rt: Runtime, ring: KeyRing, version: int) -> None:
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(planner=PLAN_INDEX) as tx:
         some = store.some(tx, version)
     if len(some) >= FEW and not any(_opens(ring, version, row) for row in some):
         raise SetupError(f"expected seal key {version} to open rows of its version, it opens none: is it another key?")

@@ -17,6 +17,7 @@ from pushops.sweeps import service
 from pushops.sweeps import store as engine
 from pushops.sweeps.dispatch import Bell, Dispatched, dispatch
 from pushops.sweeps.order import Order
+from pushops.sweeps.sql import PLAN_INDEX
 
 COUNT_TIMEOUT: Final = timedelta(seconds=20)
 
@@ -47,7 +48,7 @@ class SealUse:
 def usage(rt: Runtime) -> list[SealUse]:
     """Every version that is held or in use, ascending."""
     ring = keychain(rt.settings).ring
-    with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
+    with rt.db.transaction(statement_timeout=COUNT_TIMEOUT, planner=PLAN_INDEX) as tx:
         payloads = {use.version: use for use in store.payload_use(tx)}
         staged = {use.version: use.rows for use in store.staged(tx)}
         known = sorted({*ring.versions, *store.versions(tx), *payloads, *staged})
@@ -70,7 +71,7 @@ def usage(rt: Runtime) -> list[SealUse]:
 def _counted(rt: Runtime, use: SealUse) -> SealUse:
     """With its rows, which the index counts a few million of in a second."""
     try:
-        with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
+        with rt.db.transaction(statement_timeout=COUNT_TIMEOUT, planner=PLAN_INDEX) as tx:
             rows, apart = store.rows_sealed(tx, use.version), store.rows_apart(tx, use.version, NAME)
     except StatementTimeoutError:
         return replace(use, rows=None)
@@ -80,7 +81,7 @@ def _counted(rt: Runtime, use: SealUse) -> SealUse:
 def turns(rt: Runtime) -> list[Turn]:
     """What is left to do: from every version that rows still have, and that is held, to the current one."""
     ring = keychain(rt.settings).ring
-    with rt.db.transaction() as tx:
+    with rt.db.transaction(planner=PLAN_INDEX) as tx:  # after a roll the statistics still speak of what was before it
         old = [version for version in store.versions(tx) if version in ring.versions and version != ring.current]
         return [Turn(version, ring.current) for version in old if store.outstanding(tx, version, NAME)]
 

@@ -18,17 +18,17 @@ _TAKE: Final[LiteralString] = (
     "SELECT id, endpoint_hash, auth_sealed AS old FROM {{schema}}.push_subscription WHERE {batch}"
 )
 # Only what is still as it was read: a registration meanwhile has brought secrets of its own. Rows that somebody holds
-# are not waited for.
+# are not waited for. One look into the primary key for each row, whatever the planner believes of the arrays.
 RESEAL: Final[LiteralString] = """
-WITH given AS MATERIALIZED (
-  SELECT g.id, g.old, g.new FROM unnest(%(ids)s::uuid[], %(old)s::bytea[], %(new)s::bytea[]) AS g (id, old, new)),
-free AS MATERIALIZED (
-  SELECT s.id FROM {schema}.push_subscription AS s
-   WHERE s.id = ANY (%(ids)s::uuid[]) AND s.auth_key_version = %(source)s::integer AND s.scrubbed_at IS NULL
-     FOR NO KEY UPDATE SKIP LOCKED)
-UPDATE {schema}.push_subscription AS s SET auth_sealed = given.new, auth_key_version = %(target)s::integer
-  FROM given JOIN free ON free.id = given.id
- WHERE s.id = given.id AND s.auth_sealed = given.old AND s.auth_key_version = %(source)s::integer"""
+WITH free AS MATERIALIZED (
+  SELECT s.id, g.old, g.new
+    FROM unnest(%(ids)s::uuid[], %(old)s::bytea[], %(new)s::bytea[]) AS g (id, old, new)
+    JOIN {schema}.push_subscription AS s ON s.id = g.id
+   WHERE s.auth_sealed = g.old AND s.auth_key_version = %(source)s::integer AND s.scrubbed_at IS NULL
+     FOR NO KEY UPDATE OF s SKIP LOCKED)
+UPDATE {schema}.push_subscription AS s SET auth_sealed = free.new, auth_key_version = %(target)s::integer
+  FROM free
+ WHERE s.id = free.id AND s.auth_sealed = free.old AND s.auth_key_version = %(source)s::integer"""
 LEFT: Final[LiteralString] = """
 SELECT count(*)::int FROM {schema}.push_subscription
  WHERE id = ANY (%(ids)s::uuid[]) AND auth_key_version = %(source)s::integer AND scrubbed_at IS NULL"""

@@ -31,7 +31,7 @@ from tests.sweeping import (
     assert_every_batch_has_one_receipt,
     closed,
     count,
-    finish,
+    open_runs,
     publishing,
     quick,
     run_of,
@@ -196,12 +196,12 @@ def tend_until(rt: Runtime, condition: Callable[[], bool], crew: Process) -> Non
 
 
 def roll_the_rest(rt: Runtime, pg: Pg) -> None:
-    """What the old settings registered behind the run's cursor, as beat's hourly look rolls it."""
+    """What the old settings registered behind the run's cursor, as beat's hourly tick has it rolled."""
     from pushops import tasks
 
     with publishing(rt.settings), workers(rt.settings, 1) as crew:
-        for found in seal.go_on(rt, tasks.bell(rt)):
-            finish(rt, pg, run_of(found), crew)
+        tasks.reseal_auth.delay()
+        wait_until(lambda: not versions(pg)[1] and not open_runs(pg), 60, crew.tail)
     assert count(pg, f"SELECT count(*) FROM sweep_quarantine WHERE sweep = '{NAME}'") == 0
 
 

@@ -18,7 +18,7 @@ from tests.browser import subscribe
 from tests.commands import Called, call
 from tests.keyrolls import KEYS, add_sealed, holding, ring_of, unreadable, versions, with_keys
 from tests.made import random_key
-from tests.sweeping import ROOT
+from tests.sweeping import ROOT, publishing, quick, workers
 
 Pg = psycopg.Connection[Any]
 
@@ -93,6 +93,24 @@ def test_the_steps_of_the_page_roll_a_key(one: Settings, pg: Pg) -> None:
             environment |= lines_of(done)
     assert (len(steps), versions(pg)) == (6, {2: 5})
     assert json.loads(environment["PUSHOPS_SEAL_KEYS"]).keys() == {"2"}
+
+
+@pytest.mark.long
+def test_workers_roll_and_the_command_follows_them(both: Settings, pg: Pg, valkey_url: str) -> None:
+    hurried = quick(both, valkey_url)
+    with holding(both, 1, 2, current=2) as rt:
+        add_sealed(pg, ring_of(rt), 50)
+    with publishing(hurried), workers(hurried, 1):
+        done = call("keys", "seal", "roll", "--wait", "--timeout", "60s", "--json", settings=hurried)
+    assert (done.code, done.json["exit_code"], versions(pg)) == (0, 0, {2: 50})
+    assert [(use["version"], use["rows"]) for use in done.json["versions"]] == [(1, 0), (2, 50)]
+
+
+def test_a_sweep_of_that_name_alone_says_which_command_rolls(both: Settings) -> None:
+    for verb in (("run", "--inline"), ("preview",)):
+        done = call("sweep", verb[0], "reseal-auth", *verb[1:], settings=both)
+        assert (done.code, "pushops keys seal roll" in done.err) == (1, True)
+    assert "reseal-auth" in call("sweep", "list", settings=both).out
 
 
 def test_a_dry_run_counts_and_changes_nothing(both: Settings, pg: Pg) -> None:

@@ -317,6 +317,13 @@ def test_no_setting_that_loads_is_under_the_floor_that_sql_repeats(sweep: Any) -
     assert set(sql.floors(sweep)) == {f"{window.name}_floor" for window in sweep.windows if window.settings}
 
 
+def test_what_acts_has_a_pace_of_its_own_unless_it_asks_for_the_usual_pause() -> None:
+    settings = load_settings(sweep_pause_ms=100)
+    pauses = {name: runs.pause_of(settings, sweep) for name, sweep in SWEEPS.items()}
+    assert pauses["drain-dead-letters"] == timedelta()
+    assert pauses["reseal-auth"] == pauses["age-stale"] == timedelta(milliseconds=100)
+
+
 @pytest.mark.parametrize("sweep", SWEEPS.values(), ids=SWEEPS)
 def test_every_clause_of_a_page_stands_in_parentheses_of_its_own(sweep: Any) -> None:
     """F04: an OR in a predicate cannot escape into the range or the floors."""

@@ -13,6 +13,7 @@ from pushops.rolling.store import PayloadUse
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import Keychain, keychain
 from pushops.subscriptions.sealing import KeyRing
+from pushops.sweeps.sql import PLAN_INDEX
 
 COUNT_TIMEOUT: Final = timedelta(seconds=3)  # a probe must end soon, however large the table
 NAME: Final = "keys in rows"
@@ -27,7 +28,7 @@ def key_use(rt: Runtime) -> Iterator[Finding]:
         chain = keychain(rt.settings)
     except SettingsError:
         return  # secrets.keys() has said so
-    with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
+    with rt.db.transaction(statement_timeout=COUNT_TIMEOUT, planner=PLAN_INDEX) as tx:
         payloads, versions = rolling.payload_use(tx), rolling.versions(tx)
     found = [*judge_payloads(payloads, chain.ring)]
     try:
