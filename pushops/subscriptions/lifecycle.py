@@ -29,6 +29,7 @@ class Event(StrEnum):
     UNSUBSCRIBED = "unsubscribed"
     ROTATED_AWAY = "rotated_away"
     RETIRED = "retired"
+    ERASED = "erased"
     QUIET = "quiet"
     AGED_OUT = "aged_out"
     UNDONE = "undone"
@@ -51,6 +52,7 @@ INITIAL: Final = _P
 
 _BEFORE: Final = Edge(LIVE, "an operator found the evidence wrong: back to the state before the end")
 _STOPPED: Final = Edge((_R,), "a person's word outlives ours: undo must not bring this row back")
+_ERASED: Final = Edge((_R,), "its person is to be forgotten: sent to no more, then deleted")
 _CAME_BACK: Final = Edge((_P,), "the browser came back; the next success proves the row")
 
 EDGES: Final[Mapping[tuple[State, Event], Edge]] = {
@@ -92,6 +94,11 @@ EDGES: Final[Mapping[tuple[State, Event], Edge]] = {
     (_R, Event.ROTATED_AWAY): Edge((_R,), "the browser replaced it: undo must not bring it back beside its heir"),
     (_P, Event.RETIRED): Edge((_R,), "over the limit of live subscriptions per user, and seen the longest ago"),
     (_A, Event.RETIRED): Edge((_R,), "over the limit of live subscriptions per user, and seen the longest ago"),
+    (_P, Event.ERASED): _ERASED,
+    (_A, Event.ERASED): _ERASED,
+    (_S, Event.ERASED): _ERASED,
+    (_E, Event.ERASED): _ERASED,
+    (_R, Event.ERASED): _ERASED,
     (_A, Event.QUIET): Edge((_S,), "neither seen nor a success for the stale window"),
     (_S, Event.AGED_OUT): Edge((_E,), "stale, and quiet for the expiry window too"),
     (_P, Event.AGED_OUT): Edge((_E,), "never proven within the window from its registration"),
@@ -108,6 +115,7 @@ END_REASON: Final[Mapping[Event, str]] = {
     Event.ROTATED_AWAY: "rotated",
     Event.RETIRED: "user_limit",
     Event.AGED_OUT: "aged_out",
+    Event.ERASED: "erased",
 }
 # Ends that push-service evidence or ageing brought about: the only ones that may be taken back.
 UNDOABLE: Final = tuple(END_REASON[event] for event in (Event.GONE, Event.VOTED_OUT, Event.AGED_OUT))

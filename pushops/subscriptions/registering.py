@@ -17,9 +17,10 @@ from pushops.subscriptions.keychain import AUTH, Keychain, keychain
 from pushops.subscriptions.leaving import announce_ended, close_ended
 from pushops.subscriptions.lifecycle import Event, State
 from pushops.subscriptions.rejection import Advice, Reason, Rejected, RejectionError, rejection
-from pushops.subscriptions.store import auditing, ending, periods, registration
+from pushops.subscriptions.store import auditing, ending, periods, registration, suppressing
 from pushops.subscriptions.store.ending import EndedRow
 from pushops.subscriptions.store.registration import Ownership, Registered, Registration
+from pushops.subscriptions.suppressing import ERASED, SuppressedError, check, refuse_suppressed
 from pushops.subscriptions.work import Conn, in_transaction
 
 CHUNK: Final = 500  # rows of an import per transaction: tens of milliseconds, so that visitors never wait on it
@@ -94,6 +95,7 @@ def save_subscription(
     origin: object = None,
     application_server_key: object = None,
     keep_owner: bool = False,
+    opt_in: bool = False,
     tags: Iterable[object] | None = None,
     user_agent: object = None,
     locale: object = None,
@@ -103,15 +105,16 @@ def save_subscription(
     """Store or refresh what ``PushSubscription.toJSON()`` gave; raises SubscriptionRefused before any I/O.
 
     A given ``user_id`` takes the endpoint over; without one the row becomes anonymous unless ``keep_owner``.
+    An endpoint that was erased is refused as well (answer ``unsubscribe``), unless its person just chose to opt in.
     """
     chain = keychain(rt.settings)
     try:
         attributes = read_attributes(user_id, origin, tags, user_agent, locale)
         prepared = prepare(chain, subscription, application_server_key, attributes)
+        ownership = Ownership(keep_owner=keep_owner)
+        written = in_transaction(rt, conn, lambda tx: _save(rt, tx, prepared, ownership, actor, opt_in=opt_in))
     except RejectionError as error:
         raise refuse(rt, subscription, error.rejected) from None
-    ownership = Ownership(keep_owner=keep_owner)
-    written = in_transaction(rt, conn, lambda tx: write(rt, tx, prepared, ownership, actor))
     announce(rt, prepared, written)
     return written.saved
 
@@ -175,6 +178,12 @@ def prepare(chain: Keychain, subscription: object, application_server_key: objec
     return Prepared(row, new.host, new.expiration_ignored)
 
 
+def _save(rt: Runtime, tx: Tx, prepared: Prepared, ownership: Ownership, actor: str, *, opt_in: bool) -> Written:
+    if opt_in and suppressing.lift(tx, prepared.row.endpoint_hash):
+        auditing.note(tx, "suppression_lifted", actor, {"by": "a new opt-in"})
+    return write(rt, tx, prepared, ownership, actor)
+
+
 def write(
     rt: Runtime,
     tx: Tx,
@@ -183,11 +192,15 @@ def write(
     actor: str,
     inheritance: periods.Inheritance | None = None,
 ) -> Written:
-    """One prepared registration, its consent period, its owner's limit and its audit, in the open transaction."""
+    """One prepared registration, its consent period, its owner's limit and its audit, in the open transaction.
+
+    Raises RejectionError for an endpoint that was erased; what was written until then is to be rolled back.
+    """
     limit, user = rt.settings.max_live_per_user, prepared.row.user_id
     if limit is not None and user is not None:
         ending.serialize_user(tx, user)
     saved = _write_rows(rt, tx, [prepared.row], ownership, actor, inheritance)[prepared.row.endpoint_hash]
+    refuse_suppressed(tx, prepared.row.endpoint_hash)
     if limit is None or user is None:
         return Written(saved)
     retired = ending.end_surplus(tx, user, limit)
@@ -233,8 +246,20 @@ def _prepare_candidate(chain: Keychain, candidate: Candidate) -> Prepared | Reje
 
 def _write_chunk(
     rt: Runtime, rows: Sequence[Registration], ownership: Ownership, actor: str, conn: Conn | None
-) -> dict[bytes, Saved]:
-    return in_transaction(rt, conn, lambda tx: _write_rows(rt, tx, rows, ownership, actor))
+) -> dict[bytes, Outcome]:
+    """What became of each, but for those that a person had left. Once more without those that turn out to be erased."""
+    erased: set[bytes] = set()
+
+    def work(tx: Tx) -> dict[bytes, Saved]:
+        saved = _write_rows(rt, tx, [row for row in rows if row.endpoint_hash not in erased], ownership, actor)
+        check(tx, list(saved))
+        return saved
+
+    while True:
+        try:
+            return {**in_transaction(rt, conn, work), **dict.fromkeys(erased, ERASED)}
+        except SuppressedError as error:
+            erased |= error.hashes
 
 
 def _vapid_key_id(chain: Keychain, new: NewSubscription) -> str | None:

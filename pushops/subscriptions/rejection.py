@@ -54,6 +54,7 @@ class Reason(StrEnum):
     BAD_APPLICATION_SERVER_KEY_LENGTH = "bad_application_server_key_length"
     BAD_APPLICATION_SERVER_KEY_POINT = "bad_application_server_key_point"
     UNKNOWN_VAPID_KEY = "unknown_vapid_key"
+    ERASED = "erased"
 
 
 # Damaged on the way or bound to a dead service: a fresh subscription mends it. A browser that hands out
@@ -76,6 +77,7 @@ _ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         Reason.BAD_AUTH_LENGTH: Advice.RESUBSCRIBE,
         Reason.UNKNOWN_VAPID_KEY: Advice.RESUBSCRIBE,
         Reason.DEAD_HOST: Advice.UNSUBSCRIBE,
+        Reason.ERASED: Advice.UNSUBSCRIBE,
     },
 )
 

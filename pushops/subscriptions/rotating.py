@@ -12,14 +12,16 @@ from pushops.subscriptions.leaving import announce_ended, hash_of
 from pushops.subscriptions.lifecycle import END_REASON, UNDOABLE, Event
 from pushops.subscriptions.registering import LEFT, Prepared, Saved, Written, announce, prepare, refuse, write
 from pushops.subscriptions.rejection import RejectionError
-from pushops.subscriptions.store import auditing, ending, periods, rotation
+from pushops.subscriptions.store import auditing, ending, periods, rotation, suppressing
 from pushops.subscriptions.store.ending import EndedRow
 from pushops.subscriptions.store.periods import Inheritance
 from pushops.subscriptions.store.registration import Ownership, Registration
 from pushops.subscriptions.store.rotation import Known, Pair
+from pushops.subscriptions.suppressing import ERASED
 from pushops.subscriptions.work import Conn, in_transaction
 
 _ROTATED: Final = END_REASON[Event.ROTATED_AWAY]
+ERASED_OLD: Final = replace(ERASED, field="old_endpoint")
 
 
 def rotate(
@@ -40,7 +42,7 @@ def rotate(
 
     A new endpoint that has an owner of its own keeps it. An unknown old endpoint, or the same, makes it a plain save
     that keeps the owner, and so does a repetition. Raises SubscriptionRefused, also where a person had ended either one
-    (answer `unsubscribe`).
+    (answer `unsubscribe`), or was erased: then the new one is on the list of the erased as well.
     """
     old = hash_of(old_endpoint)
     try:
@@ -49,6 +51,8 @@ def rotate(
         ownership = Ownership(keep_owner=True, inherited=attributes.user_id is None)
         written, ended = in_transaction(rt, conn, lambda tx: _rotate(rt, tx, old, prepared, ownership, actor))
     except RejectionError as error:
+        if error.rejected == ERASED_OLD:
+            in_transaction(rt, conn, lambda tx: suppressing.hand_on(tx, old, prepared.row.endpoint_hash))
         raise refuse(rt, new_subscription, error.rejected) from None
     announce_ended(rt, ended, "rotate", Event.ROTATED_AWAY)
     announce(rt, prepared, written)
@@ -59,6 +63,8 @@ def _rotate(
     rt: Runtime, tx: Tx, old: bytes, prepared: Prepared, ownership: Ownership, actor: str
 ) -> tuple[Written, Sequence[EndedRow]]:
     pair = rotation.lock_pair(tx, old, prepared.row.endpoint_hash)
+    if suppressing.find(tx, [old]):
+        raise RejectionError(ERASED_OLD)
     _refuse_left(pair)
     found = pair.old
     if found is None or found == pair.new or _is_repetition(pair):

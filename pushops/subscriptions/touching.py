@@ -12,7 +12,7 @@ from pushops.subscriptions.leaving import hash_of
 from pushops.subscriptions.lifecycle import END_REASON, Event, State
 from pushops.subscriptions.registering import advice_for
 from pushops.subscriptions.rejection import Advice
-from pushops.subscriptions.store import auditing, touching
+from pushops.subscriptions.store import auditing, suppressing, touching
 from pushops.subscriptions.store.touching import Contact
 from pushops.subscriptions.work import Conn, in_transaction
 
@@ -34,11 +34,12 @@ def touch(rt: Runtime, endpoint: str, *, actor: str = "application", conn: Conn 
     known = hash_of(endpoint)
     key = f"{rt.settings.db_schema}:seen:{keychain(rt.settings).tag(known)}"
     recent = _is_recent(rt, key)
-    contact, written = in_transaction(rt, conn, lambda tx: _touch(tx, known, actor, recent=recent))
+    contact, written, suppressed = in_transaction(rt, conn, lambda tx: _touch(tx, known, actor, recent=recent))
     if written:
         _mark(rt, key)
     state = None if contact is None else State(contact.state)
-    return Touched(state, advise(keychain(rt.settings), contact), written)
+    advice = Advice.UNSUBSCRIBE if suppressed else advise(keychain(rt.settings), contact)
+    return Touched(state, advice, written)
 
 
 def advise(chain: Keychain, contact: Contact | None) -> Advice:
@@ -51,15 +52,18 @@ def advise(chain: Keychain, contact: Contact | None) -> Advice:
     return advice_for(contact.send_block, expired=contact.expired, served=chain.serves(contact.vapid_key_id))
 
 
-def _touch(tx: Tx, known: bytes, actor: str, *, recent: bool) -> tuple[Contact | None, bool]:
+def _touch(tx: Tx, known: bytes, actor: str, *, recent: bool) -> tuple[Contact | None, bool, bool]:
+    """The row as it is, whether it was written, and whether its endpoint was erased."""
     before = touching.look(tx, known)
-    if before is None or before.ended or (recent and before.state != State.STALE):
-        return before, False
+    if before is None or before.ended:
+        return before, False, bool(suppressing.find(tx, [known]))
+    if recent and before.state != State.STALE:
+        return before, False, False
     after = touching.seen(tx, known)
     if after is None:  # it ended between the two statements
-        return touching.look(tx, known), False
+        return touching.look(tx, known), False, bool(suppressing.find(tx, [known]))
     auditing.write(tx, "touch", actor, [(known, after.user_id, {"state": after.state})])
-    return after, True
+    return after, True, False
 
 
 def _is_recent(rt: Runtime, key: str) -> bool:

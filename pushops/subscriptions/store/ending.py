@@ -9,7 +9,8 @@ from pushops.db import Tx
 from pushops.subscriptions.lifecycle import END_REASON, UNDOABLE, Event, State, moves
 
 # What ended already ends again only if evidence or ageing had ended it, so that undo leaves it alone; and by its
-# person's word also if it was rotated, so that a rotation that is repeated hands nothing on.
+# person's word also if it was rotated, so that a rotation that is repeated hands nothing on. Erasing
+# ends again what anything else had ended.
 _ENDABLE: Final[LiteralString] = """
        state = ANY(%(sources)s::text[]) AND (end_reason IS NULL OR end_reason = ANY(%(endable)s::text[]))"""
 
@@ -87,6 +88,8 @@ def serialize_user(tx: Tx, user: str) -> None:
 
 
 def _endable(event: Event) -> Sequence[str]:
+    if event is Event.ERASED:
+        return [reason for ended_by, reason in END_REASON.items() if ended_by is not event]
     return (*UNDOABLE, END_REASON[Event.ROTATED_AWAY]) if event is Event.UNSUBSCRIBED else UNDOABLE
 
 

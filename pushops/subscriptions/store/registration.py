@@ -77,7 +77,6 @@ _TARGET: Final[LiteralString] = "(%(targets)s::text[])[array_position(%(sources)
 
 _CONFLICT_UNTIL_TAGS: Final[LiteralString] = (
     """
- ORDER BY r.endpoint_hash
     ON CONFLICT (endpoint_hash) DO UPDATE
    SET endpoint = EXCLUDED.endpoint,
        push_service = EXCLUDED.push_service,
@@ -133,12 +132,8 @@ RETURNING s.id, s.endpoint_hash, s.state, s.registration_no, s.user_id, s.send_b
 
 
 # Text that is completed by where the rows come from, and by what says of a known row that it keeps its tags.
-def upserting(rows: LiteralString, keep_tags: LiteralString) -> LiteralString:
-    """One statement whatever was there: never a look first. ``rows`` is an item of a FROM list.
-
-    Both keys change together. Rows are taken in hash order, since what is not there yet has no id to order by.
-    registration_no 1 is a row that this statement made.
-    """
+def inserting(rows: LiteralString) -> LiteralString:
+    """Rows of a FROM item ``rows AS r``, in hash order, since what is not there yet has no id to order by."""
     return (
         """
 INSERT INTO {schema}.push_subscription AS s
@@ -149,10 +144,17 @@ SELECT r.endpoint_hash, r.endpoint, r.push_service, r.p256dh, r.auth_sealed, r.a
        r.user_agent, r.locale, r.origin, %(initial)s::text, coalesce(r.created_at, now())
   FROM """
         + rows
-        + _CONFLICT_UNTIL_TAGS
-        + keep_tags
-        + _CONFLICT_AFTER_TAGS
+        + """
+ ORDER BY r.endpoint_hash"""
     )
+
+
+def upserting(rows: LiteralString, keep_tags: LiteralString) -> LiteralString:
+    """One statement whatever was there: never a look first.
+
+    Both keys change together. registration_no 1 is a row that this statement made.
+    """
+    return inserting(rows) + _CONFLICT_UNTIL_TAGS + keep_tags + _CONFLICT_AFTER_TAGS
 
 
 UPSERT: Final[LiteralString] = upserting(
