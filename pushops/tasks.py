@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 
 from pushops.deadletters import alarms, tending
 from pushops.deadletters import service as replays
-from pushops.delivery import fanning, finishing, guard, holds, partitions, providers, pump, retiring
+from pushops.delivery import fanning, finishing, guard, holds, providers, pump
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.rendering import check_renderer
 from pushops.delivery.tools import tools_of
@@ -22,6 +22,7 @@ from pushops.errors import BrokerError, RefusedError, SettingsError
 from pushops.events import Events
 from pushops.events.log import log_sink
 from pushops.retention import orphans
+from pushops.retention.partitions import service as partitions
 from pushops.retention.policies import SWEEPS
 from pushops.rolling import seal
 from pushops.runtime import Runtime, open_runtime, settings_or_sandbox
@@ -236,14 +237,14 @@ def tend_messages() -> None:
 
 @app.task(name="pushops.make_partitions")
 def make_partitions() -> None:
-    """Make the ledger's next weeks."""
-    partitions.make_ahead(current_runtime())
+    """Make the next partitions of the ledger and of the tables of the settings."""
+    partitions.create(current_runtime())
 
 
 @app.task(name="pushops.purge_ledger")
 def purge_ledger() -> None:
-    """Drop the ledger's weeks that are over."""
-    retiring.retire(current_runtime())
+    """Drop what is over of the ledger and of the tables of the settings."""
+    partitions.retire(current_runtime())
 
 
 @app.task(name="pushops.purge_orphans")

@@ -18,6 +18,7 @@ NOUNS: Final = {
     "hold": "Holds on a host under one of our keys: list, release.",
     "keys": "Make seal, log and VAPID keys, and roll them.",
     "migrate": "Bring the database up to date.",
+    "partition": "Partitions of the ledger and of tables of yours: list, plan, create, retire.",
     "payload": "The payload store: objects that no message names.",
     "provider": "Push services: list, pause, resume; keys and campaigns too.",
     "sandbox": "A PostgreSQL, a Valkey and a push service of one's own, for trying things out.",

@@ -34,6 +34,7 @@ BESIDE: Final = {
     "fan-out": "messages' recipients are written into the ledger",
     "send-due": "what is due is sent",
     "purge-ledger": "weeks of the ledger that are over are dropped after PUSHOPS_LEDGER_RETENTION",
+    "retire-partitions": "partitions of the tables of [partitions.NAME] that are over are dropped",
 }
 
 NO_BROKER: Final = (

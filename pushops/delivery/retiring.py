@@ -44,10 +44,7 @@ def retire(rt: Runtime) -> list[Retired]:
     if closed is not None:
         rt.events.emit("ledger.partition", did="held", error=closed.reason)
         return []
-    with rt.db.transaction() as tx:
-        found = store.listed(tx)
-        old = [each for each in found if week_of(each.name) + WEEK < tx.now - rt.settings.ledger_retention]
-    attached = sum(each.attached for each in found)
+    old, attached = _old(rt)
     done: list[Retired] = []
     for each in old:
         if each.attached and attached == 1:
@@ -57,6 +54,27 @@ def retire(rt: Runtime) -> list[Retired]:
         rt.events.emit("ledger.partition", partition=each.name, did=str(retired.outcome), error=retired.why)
         done.append(retired)
     return done
+
+
+def preview(rt: Runtime) -> list[Retired]:
+    """What ``retire`` would do now; nothing changes."""
+    old, attached = _old(rt)
+    done: list[Retired] = []
+    for each in old:
+        if each.attached and attached == 1:
+            break
+        why = _why_not(rt, each)
+        attached -= each.attached and not why
+        done.append(Retired(each.name, Retirement.KEPT if why else Retirement.DROPPED, why))
+    return done
+
+
+def _old(rt: Runtime) -> tuple[list[Standing], int]:
+    """Weeks that lie back far enough, and how many are attached at all."""
+    with rt.db.transaction() as tx:
+        found = store.listed(tx)
+        old = [each for each in found if week_of(each.name) + WEEK < tx.now - rt.settings.ledger_retention]
+    return old, sum(each.attached for each in found)
 
 
 def week_of(name: str) -> datetime:

@@ -30,6 +30,18 @@ CATALOG: Final[dict[str, EventKind]] = {
     "subscription.evidence": _kind("info", "finding outcome endpoint", "what a send result did to a row"),
     "subscription.undone": _kind("warning", "rows skipped actor", "an operator brought ended rows back"),
     "subscription.imported": _kind("info", "rows inserted updated refused dry_run" + _SPAN, "an import ran"),
+    "erasure.asked": _kind(
+        "info", "request rows ended held actor", "somebody is to be forgotten: nothing is sent any more"
+    ),
+    "erasure.done": _kind(
+        "info", "request rows seconds", "nothing is left of them but the receipt and suppressed hashes"
+    ),
+    "erasure.held": _kind("warning", "request why", "an erasure waits for a store that is away"),
+    "erasure.late": _kind(
+        "warning", "request hours why", "an erasure is not done after a day; after three it is a page"
+    ),
+    "erasure.lifted": _kind("info", "endpoint verb", "an erased endpoint may come back: its client unsubscribed it"),
+    "hold.legal": _kind("warning", "verb rows requests actor", "a legal hold was set or lifted"),
     "guard.opened": _kind(
         "page",
         "service guard why answers terminal streak usual",
@@ -77,6 +89,11 @@ CATALOG: Final[dict[str, EventKind]] = {
         "info",
         "partition did error",
         "a week of the ledger was made, kept, detached or dropped, or will be tried again",
+    ),
+    "partition.changed": _kind(
+        "info",
+        "table partition did why",
+        "a partition of a configured table was made or dropped, must stay, or something stands in its way",
     ),
     "send.shift": _kind("info", "rows more" + _SPAN, "a sender's shift: attempts settled, and whether more is due"),
     "send.held": _kind("warning", "valve reading reason", "a valve keeps everything from being sent"),

@@ -4,9 +4,9 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from pushops.errors import SettingsError
@@ -65,8 +65,30 @@ def _explain(detail: ErrorDetails) -> str:
         return _unknown(env_name(field))
     if not field:
         return str(detail["ctx"]["error"])
+    section = _section(field)
+    if section is not None and len(detail["loc"]) > 2:  # noqa: PLR2004  (field, name of the section, its own field)
+        return _explain_section(section, detail)
     expected = next((m.words for m in Settings.model_fields[field].metadata if isinstance(m, Expected)), detail["msg"])
     return f"expected {env_name(field)} to be {expected}, got {_shown(field, detail['input'])}"
+
+
+def _section(field: str) -> type[BaseModel] | None:
+    """What each ``[field.NAME]`` of the file is read as; None for a plain setting."""
+    kinds = [kind for kind in get_args(Settings.model_fields[field].annotation) if isinstance(kind, type)]
+    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
+
+
+def _explain_section(section: type[BaseModel], detail: ErrorDetails) -> str:
+    """``expected interval of [partitions.clicks] to be day, week or month, got 'fortnight'``."""
+    place, name = f"[{detail['loc'][0]}.{detail['loc'][1]}]", str(detail["loc"][2])
+    if detail["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(name, section.model_fields, n=1)
+        return f"unknown setting {name} in {place}" + (f", did you mean {close[0]}?" if close else "")
+    known = section.model_fields.get(name)
+    words = [m.words for m in known.metadata if isinstance(m, Expected)] if known else []
+    expected = words[-1] if words else detail["msg"]
+    got = "none" if detail["type"] == "missing" else repr(detail["input"])[:80]
+    return f"expected {name} of {place} to be {expected}, got {got}"
 
 
 def _shown(field: str, value: object) -> str:

@@ -15,6 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from pushops.settings.partitions import PartitionedTable
 from pushops.settings.urls import BrokerUrl, DatabaseUrl, ProxyUrl, SentryDsn
 from pushops.settings.values import (
     Duration,
@@ -81,6 +82,12 @@ _HostList = Annotated[
     NoDecode,
     BeforeValidator(json_object),
     Expected('a JSON array of host patterns, such as ["push.example.org"]'),
+]
+_PartitionMap = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")], PartitionedTable],
+    NoDecode,
+    BeforeValidator(json_object),
+    Expected("sections [partitions.NAME], NAME of lower-case letters, digits and hyphens"),
 ]
 _RateMap = Annotated[
     dict[str, Annotated[float, Field(gt=0, le=1_000_000)]],
@@ -214,6 +221,9 @@ class Settings(BaseSettings):
         Annotated[timedelta, Duration("1m", "7d")] | None, Expected("a duration such as 1h")
     ] = None
     stop_file: OptionalFile = None
+
+    # Tables of yours, in pushops.toml
+    partitions: _PartitionMap = {}
 
     # Events
     log_format: Annotated[Literal["json", "console"], Expected("json or console")] = "json"

@@ -16,6 +16,7 @@ from pushops.cli.output import duration
 from pushops.cli.progress import rate_and_eta, total_of
 from pushops.cli.sweep import BESIDE
 from pushops.delivery import fanning, retiring, shift
+from pushops.retention.partitions import service
 from pushops.retention.policies import PURGE_TOMBSTONES
 from pushops.rolling.store import PayloadUse
 from pushops.sweeps.inline import NEVER_BY_WAITING, Patience
@@ -252,4 +253,4 @@ def test_payloads_under_a_lost_seal_key_are_a_problem() -> None:
 
 
 def test_what_is_paused_beside_sweeps_asks_for_its_pause_by_that_name() -> None:
-    assert set(BESIDE) == {fanning.NAME, shift.NAME, retiring.NAME}
+    assert set(BESIDE) == {fanning.NAME, shift.NAME, retiring.NAME, service.NAME}
