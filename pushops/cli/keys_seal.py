@@ -9,7 +9,8 @@ import typer
 from pushops.cli.context import actor, opened
 from pushops.cli.exits import DOCUMENTED, Exit, exit_of
 from pushops.cli.key_lines import print_lines
-from pushops.cli.output import Json, note, print_json, print_table, say
+from pushops.cli.output import Json, duration, note, print_json, print_table, say
+from pushops.cli.output import shown as number
 from pushops.cli.progress import follow_run
 from pushops.cli.run import Timeout, as_json, summary
 from pushops.errors import BrokerError, RefusedError, SettingsError
@@ -24,6 +25,7 @@ from pushops.sweeps import service
 from pushops.sweeps.dispatch import dispatch
 from pushops.sweeps.inline import run_inline, watch
 from pushops.sweeps.order import Order
+from pushops.sweeps.preview import preview
 from pushops.sweeps.store import RunRow
 
 app = typer.Typer(no_args_is_help=True)
@@ -31,6 +33,7 @@ app = typer.Typer(no_args_is_help=True)
 NO_BROKER: Final = (
     "expected PUSHOPS_BROKER_URL to be set, so that workers can be told; --inline runs it in this process instead"
 )
+NOTHING: Final = "every row is sealed with the current version"
 
 
 @app.callback()
@@ -74,10 +77,11 @@ def roll(
         raise typer.BadParameter("--inline waits by itself, for as long as PUSHOPS_SWEEP_BUDGET_MS says")
     with opened() as rt:
         found = seal.usage(rt)
-        if dry_run or not json_:
-            _show(found, json_=json_)
+        if not json_:
+            _show(found, json_=False)
             _hint(found)
         if dry_run:
+            _preview(rt, found, json_=json_)
             return
         orders = seal.begin(rt, actor=actor())
         runs = [_roll_here(rt, order) for order in orders] if inline else _tell_workers(rt, orders)
@@ -95,7 +99,7 @@ def retire(version: int, json_: Json = False) -> None:
         settings = rt.settings
         current = keychain(settings).ring.current
     left = {name: key for name, key in _configured(settings).items() if int(name) != version}
-    lines = {"PUSHOPS_SEAL_KEYS": json.dumps(left), "PUSHOPS_SEAL_KEY_VERSION": str(current)}
+    lines = {"PUSHOPS_SEAL_KEYS": json.dumps(left), "PUSHOPS_SEAL_KEY_VERSION": str(current)} if left else {}
     print_lines(lines, {"retired": version, "current": current}, json_=json_)
     if not json_:
         _say_provider(settings)
@@ -137,6 +141,21 @@ def _hint(found: Sequence[SealUse]) -> None:
         note(f"version {newest} is held and not current: PUSHOPS_SEAL_KEY_VERSION={newest}, everywhere, makes it so")
 
 
+def _preview(rt: Runtime, found: Sequence[SealUse], *, json_: bool) -> None:
+    """What each run would do: rows, pages, time, and the valves that would hold it."""
+    orders = [Order(started_by=actor(), filter=turn.key()) for turn in seal.turns(rt)]
+    previews = [(order.filter, preview(rt, RESEAL_AUTH, order)) for order in orders]
+    if json_:
+        print_json({"versions": found, "runs": [{"filter": turn, "preview": shown} for turn, shown in previews]})
+        return
+    for turn, shown in previews:
+        eta = "" if shown.eta is None else f", about {duration(shown.eta)}"
+        closed = "".join(f"; {r.valve} says {r.state}: {r.reason}" for r in shown.readings if not r.open)
+        say(f"{turn}: {number(shown.eligible)} rows in {number(shown.batches)} batches{eta}{closed}")
+    if not previews:
+        say(NOTHING)
+
+
 def _roll_here(rt: Runtime, order: Order) -> RunRow:
     with follow_run() as told:
         return run_inline(rt, {RESEAL_AUTH.name: RESEAL_AUTH}, RESEAL_AUTH, order, told)
@@ -166,6 +185,6 @@ def _finish(rt: Runtime, runs: Sequence[RunRow], *, waited: bool, json_: bool) -
         for each in done:
             say(summary(*each))
         if not done:
-            say("every row is sealed with the current version")
+            say(NOTHING)
     if code is not Exit.DONE:
         raise typer.Exit(code)

@@ -109,7 +109,7 @@ def retire(
         settings = rt.settings
         current = keychain(settings).vapid_id
     left = {name: key for name, key in _configured(settings).items() if name != key_id}
-    lines = {"PUSHOPS_VAPID_KEYS": json.dumps(left)} | ({"PUSHOPS_VAPID_KEY_ID": current} if current else {})
+    lines = {"PUSHOPS_VAPID_KEYS": json.dumps(left), "PUSHOPS_VAPID_KEY_ID": str(current)} if left else {}
     print_lines(lines, {"retired": use, "must_resubscribe": use.rows}, json_=json_)
     if not json_:
         _say_provider(settings)

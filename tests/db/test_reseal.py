@@ -92,6 +92,28 @@ def test_a_registration_between_reading_and_writing_wins(
     assert (version, receipts(pg, run.run_id)) == (2, (1, 1))
 
 
+def test_a_heartbeat_between_reading_and_writing_keeps_no_row_from_being_sealed(
+    settings: Settings, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes the row and not its secret."""
+    with holding(settings, 1, 2, current=2) as rt:
+        add_sealed(pg, ring_of(rt), 3)
+        pg.execute("UPDATE push_subscription SET last_seen_at = now() - interval '2 d'")
+        endpoints = [row[0] for row in pg.execute("SELECT endpoint FROM push_subscription")]
+        reseal = store.reseal
+
+        def late(*args: Any) -> int:
+            assert [service.touch(rt, endpoint).written for endpoint in endpoints] == [True] * 3
+            return reseal(*args)
+
+        monkeypatch.setattr(store, "reseal", late)
+        assert receipts(pg, roll(rt).run_id) == (3, 0)
+    assert (versions(pg), scalar(pg, "SELECT min(now() - last_seen_at) < interval '1 h' FROM push_subscription")) == (
+        {2: 3},
+        True,
+    )
+
+
 def test_rows_that_somebody_holds_are_not_waited_for_and_looked_at_once_more(settings: Settings, pg: Pg) -> None:
     let_go = threading.Event()
     assert settings.database_url is not None

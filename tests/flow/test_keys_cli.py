@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import sys
+import types
 from datetime import timedelta
 from typing import Any
 
@@ -118,7 +120,10 @@ def test_a_dry_run_counts_and_changes_nothing(both: Settings, pg: Pg) -> None:
         add_sealed(pg, ring_of(rt), 4)
         add_sealed(pg, ring_of(rt), 3, version=2)
     done = call("keys", "seal", "roll", "--dry-run", "--json", settings=both)
-    assert [(use["version"], use["rows"]) for use in done.json] == [(1, 4), (2, 3)]
+    assert [(use["version"], use["rows"]) for use in done.json["versions"]] == [(1, 4), (2, 3)]
+    assert [(run["filter"], run["preview"]["eligible"]) for run in done.json["runs"]] == [("1>2", 4)]
+    shown = call("keys", "seal", "roll", "--dry-run", settings=both)
+    assert "1>2: 4 rows in 1 batches" in shown.out
     assert versions(pg) == {1: 4, 2: 3}
     assert pg.execute("SELECT count(*) FROM sweep_run").fetchone() == (0,)
 
@@ -192,6 +197,22 @@ def test_no_key_reaches_a_command_that_does_not_print_settings(both: Settings, p
     for words in (("seal", "list"), ("seal", "roll", "--inline"), ("vapid", "plan"), ("seal", "retire", "2")):
         done = call("keys", *words, settings=both)
         assert not [key for key in KEYS.values() if key in done.text]
+
+
+def test_keys_that_a_provider_gives_are_not_printed(both: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    vapid = both.vapid_keys["test"].get_secret_value()
+    module = types.ModuleType("kms")
+    module.keys = lambda: {"seal_keys": KEYS, "seal_key_version": 3, "vapid_keys": {"a": vapid}}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kms", module)
+    given = both.model_copy(update={"seal_keys": {}, "vapid_keys": {}, "vapid_key_id": "a", "key_provider": "kms:keys"})
+    added = call("keys", "seal", "add", settings=given)
+    assert json.loads(lines_of(added)["PUSHOPS_SEAL_KEYS"]).keys() == {"4"}
+    retired = call("keys", "seal", "retire", "1", settings=given)
+    beside = call("keys", "vapid", "add", settings=given)
+    assert (retired.code, retired.out, json.loads(lines_of(beside)["PUSHOPS_VAPID_KEYS"]).keys()) == (0, "", {"2"})
+    for done in (added, retired, beside):
+        assert "keys that kms:keys gives are not shown" in done.err
+        assert not [key for key in (*KEYS.values(), vapid) if key in done.text]
 
 
 # VAPID keys
