@@ -44,11 +44,11 @@ class Worker:
 
 
 @contextmanager
-def working(house: House, app: str, **settings: object) -> Iterator[Worker]:
-    """``celery -A APP worker -c 2``, ready; stopped at the end of the block."""
+def working(house: House, app: str, processes: int = PROCESSES, **settings: object) -> Iterator[Worker]:
+    """``celery -A APP worker -c PROCESSES``, ready; stopped at the end of the block."""
     log = house.folder / f"{app}.log"
     options = ["--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
-    command = [sys.executable, "-m", "celery", "-A", app, "worker", "-c", str(PROCESSES), *options]
+    command = [sys.executable, "-m", "celery", "-A", app, "worker", "-c", str(processes), *options]
     environment = house.environment(**settings) | {"TMPDIR": str(house.folder)}
     with log.open("w") as file:
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)

@@ -29,6 +29,8 @@ CAPACITY: Final = 1_000  # messages a second, stated
 SHARE: Final = 0.1
 PACE: Final = CAPACITY * SHARE
 SETTINGS: Final[dict[str, object]] = {"provider_rate": CAPACITY, "replay_share": SHARE}
+# As docs/dead-letters.md has it: one more than live messages need, since a drain at this pace takes one now and then.
+PROCESSES: Final = 3
 RAMP: Final = 1.0  # seconds; how a pace grows is no part of what is measured
 SETTLE: Final = 2.0  # seconds left out before each window
 
@@ -78,6 +80,7 @@ class Paced:
         """What stands behind both, for the report."""
         return {
             "window": self.window,
+            "processes": PROCESSES,
             "target": PACE,
             "paces": [round(pair.pace, 1) for pair in self.pairs],
             "idle_p99_ms": [round(pair.idle_ms, 1) for pair in self.pairs],
@@ -90,7 +93,7 @@ def paced(stage: Stage, window: float, pairs: int) -> Paced:
     """So many pairs of windows, in turns on one copy, with vacuum at work as it is anywhere."""
     stage.house.autovacuum(on=True)
     try:
-        with working(stage.house, "pushops.tasks", **stage.settings | SETTINGS) as worker:
+        with working(stage.house, "pushops.tasks", PROCESSES, **stage.settings | SETTINGS) as worker:
             halves.acquaint(stage, worker)
             stage.clone(LETTERS)
             warm(worker)

@@ -19,7 +19,7 @@ def place() -> Iterator[Path]:
 @pytest.mark.long
 def test_the_story_ends_well_and_leaves_nothing(place: Path) -> None:
     demo = start(place, *SMALL, "--subscribers", "2000")
-    out, complaints = demo.communicate(timeout=110)
+    out, complaints = demo.communicate(timeout=240)
 
     assert demo.returncode == 0, out + complaints
     summary = json.loads(out.splitlines()[-1])
