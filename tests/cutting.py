@@ -1,6 +1,5 @@
 """A table of somebody's that is cut into days, for tests of configured partitions."""
 
-from datetime import timedelta
 from typing import Any, Final
 
 import psycopg
@@ -30,17 +29,18 @@ BEGIN
 END $$"""
 
 
+SECTION: Final = {
+    "table": "public.clicks",
+    "column": "at",
+    "interval": "day",
+    "retention": "7d",
+    "unfinished": "status <> 'done'",
+}
+
+
 def clicks(rt: Runtime, **changes: Any) -> Runtime:
     """The runtime with the table configured: days, kept for a week."""
-    section = {
-        "table": "public.clicks",
-        "column": "at",
-        "interval": "day",
-        "retention": "7d",
-        "unfinished": "status <> 'done'",
-        **changes,
-    }
-    configured = {"clicks": PartitionedTable.model_validate(section)}
+    configured = {"clicks": PartitionedTable.model_validate({**SECTION, **changes})}
     return Runtime(rt.settings.model_copy(update={"partitions": configured}), rt.db, rt.redis, rt.events)
 
 
@@ -67,6 +67,3 @@ def tables(pg: Pg) -> list[str]:
 
 def steps(pg: Pg) -> list[tuple[str, str]]:
     return pg.execute("SELECT child, goes FROM partition_step ORDER BY child").fetchall()
-
-
-WEEK: Final = timedelta(days=7)
