@@ -1,4 +1,4 @@
-"""Subscriptions as JSON lines or CSV: without endpoints and keys, or with them where asked for, as imports read them."""
+"""Subscriptions as JSON lines or CSV: without endpoints and keys, or, where asked for, with them, for an import."""
 
 import csv
 import json

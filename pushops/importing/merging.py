@@ -1,7 +1,7 @@
 """Staged rows become subscriptions, page by page in hash order: each page is one short transaction."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from pushops.db import Tx
+from pushops.errors import DataError
 from pushops.importing.store import merging as store
 from pushops.importing.store.merging import Alike, Gone, Span
 from pushops.runtime import Runtime
@@ -70,8 +71,22 @@ class Page:
     dry_run: bool
 
     def merge(self, span: Span) -> Merged:
-        work = self._count if self.dry_run else self._store
+        if self.dry_run:
+            return self._once(span, self._count)
+        try:
+            return self._once(span, self._add)
+        except DataError:  # somebody registered one of them between the look and the effect
+            return self._once(span, self._store)
+
+    def _once(self, span: Span, work: Callable[[Tx, Span], Merged]) -> Merged:
         return in_transaction(self.rt, None, lambda tx: work(tx, span), planner=PLANNER)
+
+    def _add(self, tx: Tx, span: Span) -> Merged:
+        size = store.size(tx, span)
+        if not size.new:
+            return self._store(tx, span)
+        written = store.add(tx, span, self.chain.vapid_id, self.rt.settings.reconnection_window)
+        return Merged(size.rows, size.endpoints, written.rows, 0, 0, [])
 
     def _store(self, tx: Tx, span: Span) -> Merged:
         size = store.size(tx, span)

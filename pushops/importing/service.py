@@ -1,7 +1,7 @@
 """Importing: rows are checked and sealed, wait in staging, and are stored in pages."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 from pushops.errors import PushopsError
 from pushops.importing import merging
@@ -14,6 +14,7 @@ from pushops.importing.words import Imported, Refusal, Refuse, Rules, Told
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import keychain
 from pushops.subscriptions.registering import LEFT
+from pushops.subscriptions.store import auditing
 
 READING: Final = "checked"
 STORING: Final = "stored"
@@ -22,7 +23,7 @@ STORING: Final = "stored"
 class StagingLostError(PushopsError):
     """The server crashed meanwhile: staging is kept without a log."""
 
-    label = "staging_lost"
+    label: ClassVar[str] = "staging_lost"
 
 
 def import_subscriptions(
@@ -54,6 +55,8 @@ def import_subscriptions(
                 told(READING, done.lines, source.total)
             place.index()
             _store(rt, place, done, refuse, told, actor, revive=revive)
+            if not dry_run:
+                _note(rt, place, done, rules, actor)
         span["rows"], span["refused"] = done.stored, done.refused
         span["inserted"], span["updated"] = done.inserted, done.updated
     return done
@@ -82,6 +85,14 @@ def _store(
         raise StagingLostError(
             f"expected {place.rows} staged rows, got {stored}: did PostgreSQL crash meanwhile? Import again"
         )
+
+
+def _note(rt: Runtime, place: Staging, done: Imported, rules: Rules, actor: str) -> None:
+    """The audit's one row for all that was new; its commit waits for the disk, and so for all pages before it."""
+    counts = {name: value for name, value in vars(done).items() if isinstance(value, int) and name != "dry_run"}
+    with rt.db.transaction() as tx:
+        detail = {"import": str(place.import_id), "began_at": rules.until.isoformat(), **counts}
+        auditing.note(tx, "import", actor, detail)
 
 
 def _add(done: Imported, page: Merged) -> None:

@@ -37,15 +37,19 @@ class Staging:
         self.keep()
 
     def index(self) -> None:
+        self.renew()
         with self.rt.db.transaction(statement_timeout=INDEXING) as tx:
             store.index(tx, self.import_id)
         with self.rt.db.borrowed() as conn:
             store.vacuum(conn, self.rt.db.schema, self.import_id)
 
     def keep(self) -> None:
-        """Renew the lease; raises RefusedError where the staging was taken for dead and removed."""
-        if time.monotonic() - self.renewed < RENEWED:
-            return
+        """Renew the lease now and then."""
+        if time.monotonic() - self.renewed >= RENEWED:
+            self.renew()
+
+    def renew(self) -> None:
+        """Raises RefusedError where the staging was taken for dead and removed."""
         with self.rt.db.transaction(asynchronous=True) as tx:
             held = store.renew(tx, self.import_id, LEASE)
         if not held:

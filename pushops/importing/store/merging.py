@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from pushops.db import Tx
-from pushops.subscriptions.store.registration import Ownership, parameters, upserting
+from pushops.subscriptions.store.registration import Ownership, inserting, parameters, upserting
 
 # The page's rows, one for each endpoint: the latest by the times that its rows name, then one with a user, then the
 # last in the file.
@@ -16,9 +16,12 @@ SELECT DISTINCT ON (g.endpoint_hash) g.*
  WHERE g.import_id = %(import)s::uuid AND g.endpoint_hash > %(after)s::bytea AND g.endpoint_hash <= %(upto)s::bytea
  ORDER BY g.endpoint_hash, g.recency DESC NULLS LAST, g.user_id IS NULL, g.ordinal DESC)"""
 
-# Answered by two indexes alone, since staging was vacuumed.
+# Answered by indexes alone, since staging was vacuumed. The least of a range comes from an index; whether there is any,
+# the planner may look for in the whole table, and there mostly is none.
 SIZE: Final[LiteralString] = """
-SELECT coalesce(sum(g.rows), 0)::bigint AS rows, count(*) AS endpoints, count(s.endpoint_hash) AS known
+SELECT coalesce(sum(g.rows), 0)::bigint AS rows, count(*) AS endpoints, count(s.endpoint_hash) AS known,
+       (SELECT min(p.endpoint_hash) FROM {schema}.subscription_period AS p
+         WHERE p.endpoint_hash > %(after)s::bytea AND p.endpoint_hash <= %(upto)s::bytea) IS NOT NULL AS history
   FROM (SELECT endpoint_hash, count(*) AS rows FROM {schema}.import_staging
          WHERE import_id = %(import)s::uuid AND endpoint_hash > %(after)s::bytea AND endpoint_hash <= %(upto)s::bytea
          GROUP BY endpoint_hash) AS g
@@ -45,7 +48,7 @@ SELECT s.endpoint_hash, s.auth_sealed, s.auth_key_version, r.auth_sealed AS give
    AND (r.created_at IS NULL OR r.created_at >= s.created_at)"""
 )
 
-_STORED: Final[LiteralString] = upserting(
+_GIVEN: Final[LiteralString] = (
     """(
 SELECT w.endpoint_hash, w.endpoint, w.push_service, w.p256dh, w.auth_sealed, w.auth_key_version, w.content_encoding,
        w.vapid_key_id, w.expiration_time, w.user_id, coalesce(w.tags, '{}') AS tags, w.user_agent, w.locale, w.origin,
@@ -53,16 +56,38 @@ SELECT w.endpoint_hash, w.endpoint, w.push_service, w.p256dh, w.auth_sealed, w.a
   FROM """
     + _WINNERS
     + """ AS w
- WHERE w.endpoint_hash <> ALL(%(same)s::bytea[])) AS r""",
+ WHERE w.endpoint_hash <> ALL(%(same)s::bytea[])) AS r"""
+)
+_UPSERT: Final[LiteralString] = upserting(
+    _GIVEN,
     """(
               SELECT r.tags IS NULL FROM """
     + _WINNERS
     + """ AS r WHERE r.endpoint_hash = s.endpoint_hash)""",
 )
+# Endpoints that nobody ever heard of: nothing to compare with, nothing to continue, and one statement for both tables.
+# Most imports are of these. Whoever comes between makes it fail, and the page is stored in the other way.
+ADD: Final[LiteralString] = (
+    "WITH stored AS ("
+    + inserting(_GIVEN)
+    + """
+RETURNING s.endpoint_hash, s.user_id, s.push_service, s.origin, s.created_at), trail AS (
+INSERT INTO {schema}.subscription_period (endpoint_hash, user_id, push_service, origin, began_at, reconnection)
+SELECT s.endpoint_hash, s.user_id, s.push_service, s.origin, s.created_at,
+       CASE WHEN (SELECT max(ended_at) FROM {schema}.subscription_period) >= now() - %(window)s::interval
+            THEN EXISTS (
+              SELECT 1 FROM {schema}.subscription_period AS p
+               WHERE p.user_id = s.user_id AND coalesce(p.ended_at, '-infinity') >= now() - %(window)s::interval
+                 AND p.end_reason <> 'rotated')
+            ELSE false END
+  FROM stored AS s)
+SELECT count(*) AS rows, count(*) AS inserted FROM stored"""
+)
+
 # What was here before is noted row by row; what is new, by the import as a whole.
 WRITE: Final[LiteralString] = (
     "WITH stored AS ("
-    + _STORED
+    + _UPSERT
     + """), noted AS (
 INSERT INTO {schema}.audit (verb, actor, endpoint_hash, user_id, detail)
 SELECT 'import', %(actor)s::text, endpoint_hash, user_id,
@@ -131,11 +156,20 @@ class Span:
 
 @dataclass(frozen=True)
 class Size:
-    """Of a page: ``rows`` of ``endpoints`` different ones, of which so many are ``known`` here."""
+    """Of a page: ``rows`` of ``endpoints`` different ones, of which so many are ``known`` here.
+
+    ``history``: there are consent periods of endpoints in its range.
+    """
 
     rows: int
     endpoints: int
     known: int
+    history: bool
+
+    @property
+    def new(self) -> bool:
+        """Whether nobody ever heard of any of them."""
+        return not self.known and not self.history
 
 
 @dataclass(frozen=True)
@@ -175,6 +209,12 @@ def write(tx: Tx, span: Span, same: list[bytes], ownership: Ownership, current_k
     """Store and note the page but for what is the ``same``."""
     words = parameters(ownership, current_key)
     return tx.one(WRITE, {**span.params, "same": same, "actor": actor, **words}, Written)
+
+
+def add(tx: Tx, span: Span, current_key: str | None, window: timedelta) -> Written:
+    """Store a page of which nothing is known, its consent periods too; raises DataError where something is by now."""
+    words = {"same": [], "window": window, **parameters(Ownership(), current_key)}
+    return tx.one(ADD, {**span.params, **words}, Written)
 
 
 def close_periods(tx: Tx, span: Span) -> None:
