@@ -1,6 +1,7 @@
 """Rolling seal keys: what is sealed with which, sealing it with the current one, and letting an old one go."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -92,7 +93,8 @@ def begin(rt: Runtime, *, actor: str) -> list[Order]:
     with rt.db.transaction() as tx:
         others = [run.run_id for run in _open_turns(tx) if Turn.from_key(run.filter).target != target]
     for run_id in others:
-        service.cancel_run(rt, run_id, actor=actor, why=f"the current seal key version is {target}")
+        with suppress(RefusedError):  # it ended by itself meanwhile
+            service.cancel_run(rt, run_id, actor=actor, why=f"the current seal key version is {target}")
     wanted = turns(rt)
     if wanted:
         with rt.db.transaction() as tx:

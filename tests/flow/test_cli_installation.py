@@ -16,6 +16,7 @@ from pushops.sandbox.keys import FILE
 from pushops.settings import Settings
 from tests import servers
 from tests.commands import call, run_python, spawn
+from tests.keyrolls import add_sealed, holding, ring_of, with_keys
 from tests.made import make_settings, random_key
 from tests.migrating import SHIPPED
 from tests.sweeping import as_environment, publishing
@@ -181,6 +182,17 @@ def test_keys_that_rows_need_and_nobody_holds_are_found(pg: Pg, complete: Settin
     code, found = findings(complete)
     assert code == 1
     assert [finding["level"] for finding in found["keys in rows"]] == ["problem", "warning"]
+
+
+def test_rows_under_an_old_seal_key_are_a_warning_that_says_how_to_roll(pg: Pg, complete: Settings) -> None:
+    rolled = with_keys(complete, 1, 2, current=2)
+    with holding(complete, 1, 2, current=2) as rt:
+        add_sealed(pg, ring_of(rt), 1, version=1)
+        add_sealed(pg, ring_of(rt), 3, version=2)
+    code, found = findings(rolled)
+    assert (code, found["keys in rows"][0]["level"]) == (0, "warning")
+    assert found["keys in rows"][0]["found"] == "1 of 4 row(s) (25%) sealed with version 1"
+    assert found["keys in rows"][0]["advice"] == "pushops keys seal roll"
 
 
 def test_every_wrong_key_is_a_finding_that_does_not_show_it(complete: Settings) -> None:

@@ -1,5 +1,6 @@
 """Key material is checked once, at open; every fault is named and no value is shown."""
 
+import base64
 import subprocess
 import sys
 import types
@@ -11,6 +12,7 @@ from pydantic import SecretStr
 import pushops
 from pushops.errors import SettingsError
 from pushops.settings import Settings
+from pushops.subscriptions import base64url
 from pushops.subscriptions.keychain import keychain
 from tests.made import make_settings, random_key
 
@@ -28,6 +30,15 @@ def test_good_keys_make_one_keychain() -> None:
     assert (chain.ring.current, chain.vapid_id) == (1, "test")
     assert chain.vapid_id_of(chain.vapid["test"].public) == "test"
     assert chain.vapid_id_of(b"\x04" + bytes(64)) is None
+
+
+def test_seal_and_log_keys_may_be_hex_or_in_quotes() -> None:
+    raw = b"\x01\x23" * 16
+    forms = (raw.hex(), f'"{raw.hex().upper()}"', base64.b64encode(raw).decode(), f" {base64url.encode(raw)}\n")
+    tags = {keychain(changed(log_hmac_key=SecretStr(form))).tag("https://a.example/x") for form in forms}
+    blob = keychain(changed(seal_keys={"1": forms[0]})).ring.seal("auth", b"x", b"secret").blob
+    opened = {keychain(changed(seal_keys={"1": form})).ring.open("auth", b"x", 1, blob) for form in forms}
+    assert (len(tags), opened) == (1, {b"secret"})
 
 
 def test_a_tag_depends_on_the_log_key() -> None:

@@ -34,6 +34,13 @@ def test_the_current_version_seals_and_old_ones_open() -> None:
     assert RING.open("auth", ROW, old.version, old.blob) == AUTH
 
 
+def test_a_version_that_is_named_seals_in_the_place_of_the_current_one() -> None:
+    sealed = RING.seal("auth", ROW, AUTH, version=1)
+    assert (sealed.version, RING.open("auth", ROW, 1, sealed.blob)) == (1, AUTH)
+    with pytest.raises(UnknownSealKeyError, match=r"\[1, 2\], got 3"):
+        RING.seal("auth", ROW, AUTH, version=3)
+
+
 def test_nonce_ciphertext_and_tag_stand_together_under_the_derived_key() -> None:
     """Written out once more, so that a change of the format cannot go unseen: stored rows must open for years."""
     sealed = RING.seal("auth", ROW, AUTH)

@@ -28,14 +28,13 @@ def key_use(rt: Runtime) -> Iterator[Finding]:
         chain = keychain(rt.settings)
     except SettingsError:
         return  # secrets.keys() has said so
-    with rt.db.transaction(statement_timeout=COUNT_TIMEOUT, planner=PLAN_INDEX) as tx:
-        payloads, versions = rolling.payload_use(tx), rolling.versions(tx)
-    found = [*judge_payloads(payloads, chain.ring)]
+    with rt.db.transaction(planner=PLAN_INDEX) as tx:
+        versions = rolling.versions(tx)
     try:
         with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
-            found += judge_use(store.key_use(tx), chain)
+            found = [*judge_payloads(rolling.payload_use(tx), chain.ring), *judge_use(store.key_use(tx), chain)]
     except StatementTimeoutError:
-        found += judge_versions(versions, chain.ring)
+        found = [*judge_versions(versions, chain.ring)]
     yield from found
 
 
