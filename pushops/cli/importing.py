@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Final
 
@@ -15,7 +15,8 @@ from pushops.cli.output import Json, note, print_json, say
 from pushops.cli.progress import meter
 from pushops.errors import PushopsError, RefusedError
 from pushops.importing.service import import_subscriptions
-from pushops.importing.sources import Source, parse_names, read_file
+from pushops.importing.sources import Names, Source, parse_names, read_file
+from pushops.importing.tables import read_table
 from pushops.importing.words import Imported, Refusal, Refuse
 from pushops.runtime import Runtime
 
@@ -23,10 +24,22 @@ STDIN: Final = "-"
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines or CSV, or - for stdin.")],
+    file: Annotated[str | None, typer.Argument(metavar="FILE|-", help="JSON lines or CSV, or - for stdin.")] = None,
     how: Annotated[str, typer.Option("--format", help="auto, jsonl or csv.")] = "auto",
     names: Annotated[
         list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN", help="What a column or member is; repeatable.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--from-table", metavar="TABLE", help="Read this PostgreSQL table, not a file.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--from-url",
+            metavar="URL",
+            envvar="IMPORT_FROM_URL",
+            help="The database of that table, if it is another; better in the environment, where no list shows it.",
+        ),
     ] = None,
     key: Annotated[
         str | None,
@@ -50,7 +63,7 @@ def import_(
     """
     with ExitStack() as stack:
         rt = stack.enter_context(opened())
-        source = stack.enter_context(_source(file, how, parse_names(names or [])))
+        source = stack.enter_context(_source(rt, file, how, parse_names(names or []), table, url))
         refuse = stack.enter_context(_refusing(report))
         done = _import(rt, source, refuse, dry_run=dry_run, revive=revive, utc=utc, key=key)
     if json_:
@@ -61,10 +74,21 @@ def import_(
         raise typer.Exit(Exit.FAILED)
 
 
-@contextmanager
-def _source(file: str, how: str, names: dict[str, str]) -> Iterator[Source]:
+def _source(
+    rt: Runtime, file: str | None, how: str, names: Names, table: str | None, url: str | None
+) -> AbstractContextManager[Source]:
+    if (file is None) == (table is None):
+        raise typer.BadParameter("expected FILE (or - for stdin) or --from-table TABLE, one of them")
+    if table is not None:
+        own = rt.settings.database_url
+        return read_table(url or (own.get_secret_value() if own else ""), table, names)
     if how not in ("auto", "jsonl", "csv"):
         raise typer.BadParameter(f"expected --format to be auto, jsonl or csv, got {how!r}")
+    return _file(str(file), how, names)
+
+
+@contextmanager
+def _file(file: str, how: str, names: Names) -> Iterator[Source]:
     if file == STDIN:
         yield read_file(sys.stdin.buffer, how, names)
         return

@@ -8,6 +8,7 @@ from uuid import UUID
 import typer
 
 from pushops.cli.context import actor, opened, run_named
+from pushops.cli.dumping import dump_
 from pushops.cli.exits import DOCUMENTED
 from pushops.cli.importing import import_
 from pushops.cli.output import Json, note, print_fields, print_json, print_table, say
@@ -119,6 +120,7 @@ def undo(
 
 
 app.command("import", epilog=DOCUMENTED)(import_)
+app.command("dump", epilog=DOCUMENTED)(dump_)
 
 
 def _find(rt: Runtime, text: str) -> Subscription:

@@ -1,8 +1,9 @@
 """Staged rows become subscriptions, page by page in hash order: each page is one short transaction."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, starmap
@@ -17,6 +18,7 @@ from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import AUTH, Keychain, keychain
 from pushops.subscriptions.sealing import KeyRing, SealError
 from pushops.subscriptions.store.registration import Ownership
+from pushops.subscriptions.suppressing import SuppressedError
 from pushops.subscriptions.work import in_transaction
 
 LANES: Final = 2  # pages at once, of different endpoints: as many connections
@@ -29,14 +31,15 @@ PLANNER: Final = {"plan_cache_mode": "force_custom_plan", "synchronous_commit": 
 
 @dataclass(frozen=True)
 class Merged:
-    """A page's outcome: ``rows`` were staged, of ``endpoints`` different ones; ``left`` were refused."""
+    """A page's outcome: ``rows`` were staged, of ``endpoints`` different ones; ``left`` and ``erased`` are refused."""
 
     rows: int
     endpoints: int
     inserted: int
     updated: int
     unchanged: int
-    left: list[Gone]
+    left: Sequence[Gone] = ()
+    erased: Sequence[Gone] = ()
 
 
 def merge(rt: Runtime, import_id: UUID, rows: int, actor: str, *, revive: bool, dry_run: bool) -> Iterator[Merged]:
@@ -71,12 +74,14 @@ class Page:
     dry_run: bool
 
     def merge(self, span: Span) -> Merged:
+        """One transaction; again where somebody registered or was erased between the look and the effect."""
         if self.dry_run:
             return self._once(span, self._count)
-        try:
+        with suppress(DataError, SuppressedError):
             return self._once(span, self._add)
-        except DataError:  # somebody registered one of them between the look and the effect
-            return self._once(span, self._store)
+        while True:
+            with suppress(SuppressedError):
+                return self._once(span, self._store)
 
     def _once(self, span: Span, work: Callable[[Tx, Span], Merged]) -> Merged:
         return in_transaction(self.rt, None, lambda tx: work(tx, span), planner=PLANNER)
@@ -86,32 +91,46 @@ class Page:
         if not size.new:
             return self._store(tx, span)
         written = store.add(tx, span, self.chain.vapid_id, self.rt.settings.reconnection_window)
-        return Merged(size.rows, size.endpoints, written.rows, 0, 0, [])
+        _look_again(tx, span, 0)
+        return Merged(size.rows, size.endpoints, written.rows, 0, 0)
 
     def _store(self, tx: Tx, span: Span) -> Merged:
-        size = store.size(tx, span)
+        erased = store.erased(tx, span)
+        gone = [found.endpoint_hash for found in erased]
+        size = store.size(tx, span, gone)
         same = self._same(tx, span) if size.known else []
-        if len(same) == size.endpoints:
-            return Merged(size.rows, size.endpoints, 0, 0, len(same), [])
-        written = store.write(tx, span, same, self.ownership, self.chain.vapid_id, self.actor)
+        but = [*gone, *same]
+        if len(but) == size.endpoints:
+            return Merged(size.rows, size.endpoints, 0, 0, len(same), [], erased)
+        written = store.write(tx, span, but, self.ownership, self.chain.vapid_id, self.actor)
         if written.inserted < written.rows:
             store.close_periods(tx, span)
         store.open_periods(tx, span, self.rt.settings.reconnection_window)
-        complete = written.rows + len(same) == size.endpoints
-        left = [] if complete else store.left(tx, span, self.ownership)
+        _look_again(tx, span, len(erased))
+        complete = written.rows + len(but) == size.endpoints
+        left = [] if complete else store.left(tx, span, but, self.ownership)
         updated = written.rows - written.inserted
-        return Merged(size.rows, size.endpoints, written.inserted, updated, len(same), left)
+        return Merged(size.rows, size.endpoints, written.inserted, updated, len(same), left, erased)
 
     def _count(self, tx: Tx, span: Span) -> Merged:
-        size, same = store.size(tx, span), self._same(tx, span)
-        left = store.left(tx, span, self.ownership)
-        updated = size.known - len(same) - len(left)
-        return Merged(size.rows, size.endpoints, size.endpoints - size.known, updated, len(same), left)
+        erased = store.erased(tx, span)
+        gone = [found.endpoint_hash for found in erased]
+        size, same = store.size(tx, span, gone), self._same(tx, span)
+        left = store.left(tx, span, gone, self.ownership)
+        new, updated = size.endpoints - len(gone) - size.known, size.known - len(same) - len(left)
+        return Merged(size.rows, size.endpoints, new, updated, len(same), left, erased)
 
     def _same(self, tx: Tx, span: Span) -> list[bytes]:
         """The endpoints of the page that storing it would not change."""
         ring = self.chain.ring
         return [found.endpoint_hash for found in store.alike(tx, span, self.chain.vapid_id) if _equal(ring, found)]
+
+
+def _look_again(tx: Tx, span: Span, erased: int) -> None:
+    """Raise SuppressedError where more endpoints are erased by now: an erasure waits for who writes its rows."""
+    found = store.erased(tx, span)
+    if len(found) > erased:
+        raise SuppressedError({each.endpoint_hash for each in found})
 
 
 def _equal(ring: KeyRing, found: Alike) -> bool:

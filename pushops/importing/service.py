@@ -1,5 +1,6 @@
 """Importing: rows are checked and sealed, wait in staging, and are stored in pages."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import ClassVar, Final
 
@@ -15,6 +16,7 @@ from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import keychain
 from pushops.subscriptions.registering import LEFT
 from pushops.subscriptions.store import auditing
+from pushops.subscriptions.suppressing import ERASED
 
 READING: Final = "checked"
 STORING: Final = "stored"
@@ -77,14 +79,15 @@ def _store(
     for page in merging.merge(rt, place.import_id, place.rows, actor, revive=revive, dry_run=done.dry_run):
         stored += page.rows
         _add(done, page)
-        for gone in page.left:
-            _refused(done, Refusal(gone.ordinal, LEFT, keychain(rt.settings).tag(gone.endpoint_hash)), refuse)
+        for found, gone in (*((LEFT, each) for each in page.left), *((ERASED, each) for each in page.erased)):
+            _refused(done, Refusal(gone.ordinal, found, keychain(rt.settings).tag(gone.endpoint_hash)), refuse)
         told(STORING, stored, place.rows)
         place.keep()
-    if stored != place.rows:
-        raise StagingLostError(
-            f"expected {place.rows} staged rows, got {stored}: did PostgreSQL crash meanwhile? Import again"
-        )
+    if not place.intact():
+        raise StagingLostError("expected this import's staging, got an empty one: PostgreSQL crashed; import again")
+    # An erasure took these out of staging, and with them which lines they were.
+    done.refused += place.rows - stored
+    done.reasons += Counter({str(ERASED.reason): place.rows - stored})
 
 
 def _note(rt: Runtime, place: Staging, done: Imported, rules: Rules, actor: str) -> None:

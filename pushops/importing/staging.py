@@ -11,6 +11,7 @@ from uuid import UUID
 from pushops.errors import LockTimeoutError, RefusedError
 from pushops.importing.store import staging as store
 from pushops.runtime import Runtime
+from pushops.subscriptions.keychain import keychain
 
 LEASE: Final = timedelta(minutes=10)  # an import says that it lives after every chunk and page
 RENEWED: Final = 20.0  # seconds, at most so often
@@ -43,6 +44,10 @@ class Staging:
         with self.rt.db.borrowed() as conn:
             store.vacuum(conn, self.rt.db.schema, self.import_id)
 
+    def intact(self) -> bool:
+        with self.rt.db.transaction() as tx:
+            return store.intact(tx, self.import_id)
+
     def keep(self) -> None:
         """Renew the lease now and then."""
         if time.monotonic() - self.renewed >= RENEWED:
@@ -65,6 +70,8 @@ def staging(rt: Runtime, actor: str) -> Iterator[Staging]:
         import_id = store.begin(tx, actor, LEASE)
     try:
         _persist(rt, import_id, create=True)
+        with rt.db.transaction() as tx:
+            store.mark(tx, import_id, keychain(rt.settings).ring.current)
         yield Staging(rt, import_id)
     finally:
         _persist(rt, import_id, create=False)

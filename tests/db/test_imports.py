@@ -11,10 +11,12 @@ from pushops.errors import RefusedError
 from pushops.importing import merging, service, staging
 from pushops.importing.service import StagingLostError, import_subscriptions
 from pushops.importing.sources import Lines, Numbered, Source
+from pushops.importing.store import merging as merging_store
 from pushops.importing.store import staging as staging_store
 from pushops.runtime import Runtime
 from pushops.subscriptions import base64url
 from pushops.subscriptions import service as subscriptions
+from pushops.subscriptions.identity import endpoint_hash
 from pushops.subscriptions.keychain import AUTH, keychain
 from pushops.subscriptions.registering import Candidate
 from tests.browser import subscribe
@@ -243,6 +245,65 @@ def test_text_that_copy_or_arrays_would_take_for_their_own_comes_through(runtime
         assert (found["user_id"], found["tags"], found["user_agent"]) == (user, sorted(tags), "\\t \t")
 
 
+def test_who_was_erased_is_refused_and_nothing_is_stored_for_them(runtime: Runtime, pg: Pg) -> None:
+    given = [subscribe(user=f"u{n}") for n in range(3)]
+    bring(runtime, given[:2])
+    pg.execute(
+        "INSERT INTO suppression (endpoint_hash) VALUES (%s), (%s)",
+        [endpoint_hash(each["endpoint"]) for each in given[1:]],
+    )
+    pg.execute("DELETE FROM push_subscription WHERE user_id = 'u1'")
+    dry, _ = bring(runtime, [*given, given[2]], dry_run=True)
+    done, refusals = bring(runtime, [*given, given[2]])
+    assert vars(dry) == vars(done) | {"dry_run": True}
+    assert (done.unchanged, done.inserted, done.duplicates, dict(done.reasons)) == (1, 0, 1, {"erased": 2})
+    assert sorted(refusal.line for refusal in refusals) == [2, 4]
+    assert [found["user_id"] for found in everything(pg)["push_subscription"]] == ["u0"]
+
+
+def test_who_is_erased_while_a_page_is_stored_is_not_stored(
+    runtime: Runtime, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [subscribe() for _ in range(3)]
+    add = merging_store.add
+
+    def erased_meanwhile(*words: Any) -> Any:
+        pg.execute("INSERT INTO suppression (endpoint_hash) VALUES (%s)", [endpoint_hash(given[1]["endpoint"])])
+        return add(*words)
+
+    monkeypatch.setattr(merging_store, "add", erased_meanwhile)
+    done, (refusal,) = bring(runtime, given)
+    assert (done.inserted, refusal.line, refusal.found.reason) == (2, 2, "erased")
+    assert len(everything(pg)["push_subscription"]) == 2
+
+
+def test_who_is_erased_while_rows_wait_is_counted_and_the_others_are_stored(runtime: Runtime, pg: Pg) -> None:
+    given = [subscribe(user=f"u{n}") for n in range(3)]
+
+    def told(what: str, _done: int, _of: int | None) -> None:
+        if what == service.READING:
+            pg.execute("DELETE FROM import_staging WHERE user_id = 'u1'")
+
+    done, _ = bring(runtime, given, told=told)
+    assert (done.inserted, done.refused, dict(done.reasons)) == (2, 1, {"erased": 1})
+
+
+def test_who_registers_while_a_page_is_stored_keeps_one_row(
+    runtime: Runtime, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [subscribe(user=f"u{n}") for n in range(3)]
+    add = merging_store.add
+
+    def registered_meanwhile(*words: Any) -> Any:
+        subscriptions.save_subscription(runtime, given[1], user_id="u1")
+        return add(*words)
+
+    monkeypatch.setattr(merging_store, "add", registered_meanwhile)
+    done, _ = bring(runtime, given)
+    assert (done.inserted, done.updated + done.unchanged) == (2, 1)
+    assert len(owners(pg, given[1]["endpoint"])) == 1
+
+
 # Staging
 
 
@@ -255,7 +316,7 @@ def test_staging_holds_no_auth_that_anybody_could_read(runtime: Runtime, pg: Pg)
             looked.extend(text for (text,) in pg.execute("SELECT s::text FROM import_staging AS s"))
 
     bring(runtime, given, told=told)
-    assert len(looked) == 3
+    assert len(looked) == 3 + 1, "the rows, and the one that stands for all"
     for each in given:
         raw = base64url.decode(each["keys"]["auth"])
         assert not any(each["keys"]["auth"] in text or raw.hex() in text for text in looked)
@@ -306,7 +367,7 @@ def test_staging_that_a_crash_emptied_is_noticed(runtime: Runtime, pg: Pg) -> No
         if what == service.READING:
             pg.execute("TRUNCATE import_staging")
 
-    with pytest.raises(StagingLostError, match="expected 4 staged rows, got 0"):
+    with pytest.raises(StagingLostError, match="PostgreSQL crashed"):
         bring(runtime, [subscribe() for _ in range(4)], told=told)
     assert staged(pg) == 0
 

@@ -171,3 +171,107 @@ def test_an_undo_window_that_is_over_brings_nothing_back(pg: Pg, settings: Setti
     put_in_state(pg, given[0]["endpoint"], "revoked", "gone")
     pg.execute("UPDATE push_subscription SET deleted_at = deleted_at - %s", [timedelta(days=4)])
     assert call("subscription", "undo", "--reason", "gone", "--json", settings=settings).json["groups"] == []
+
+
+# Columns, tables, dumps
+
+
+def test_columns_of_another_store_come_in_under_their_own_names(pg: Pg, settings: Settings, tmp_path: Path) -> None:
+    given = [subscribe() for _ in range(3)]
+    text = "push_url;p256dh;auth;member;joined\n" + "".join(
+        f"{each['endpoint']};{each['keys']['p256dh']};{each['keys']['auth']};{n};2025-01-0{n + 1} 10:00:00\n"
+        for n, each in enumerate(given)
+    )
+    file = write(tmp_path / "members.csv", text.removesuffix("\n"))
+    names = ("--map", "endpoint=push_url", "--map", "user=member", "--map", "created_at=joined")
+    refused = call("subscription", "import", str(file), *names, "--json", settings=settings)
+    assert (refused.code, refused.json["reasons"]) == (1, {"bad_time": 3})
+    done = call("subscription", "import", str(file), *names, "--utc", settings=settings)
+    assert (done.code, "3 lines: 3 new" in done.out) == (0, True)
+    assert row(pg, given[2]["endpoint"])["user_id"] == "2"
+
+
+DEVICES: str = """
+CREATE TABLE devices (id serial PRIMARY KEY, registration_id text, p256dh text, auth text, browser text,
+                      user_id integer, active boolean, date_created timestamptz DEFAULT now() - interval '1 year')"""
+
+
+def test_a_table_of_ones_own_comes_in_and_nothing_is_written_there(pg: Pg, settings: Settings, tmp_path: Path) -> None:
+    given, report = [subscribe() for _ in range(4)], tmp_path / "report.jsonl"
+    pg.execute(DEVICES.encode())
+    for n, each in enumerate(given):
+        keys = each["keys"]
+        pg.execute(
+            "INSERT INTO devices (id, registration_id, p256dh, auth, browser, user_id, active)"
+            " VALUES (%s, %s, %s, %s, 'CHROME', 7, %s)",
+            [n + 100, each["endpoint"], keys["p256dh"], keys["auth"] if n != 1 else "x", n != 2],
+        )
+    before = count(pg, "SELECT count(*) FROM devices")
+    words = ("subscription", "import", "--from-table", "pushops.devices", "--report", str(report), "--json")
+    done = call(*words, settings=settings)
+    assert (done.code, done.json["inserted"]) == (1, 2)
+    assert {line["line"]: line["reason"] for line in map(json.loads, report.read_text().splitlines())} == {
+        101: "bad_base64",
+        102: "inactive",
+    }
+    assert row(pg, given[0]["endpoint"])["user_id"] == "7"
+    assert call(*words, settings=settings).json["unchanged"] == 2
+    assert count(pg, "SELECT count(*) FROM devices") == before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--from-table", "nowhere"], "expected to read table nowhere, got UndefinedTable, SQLSTATE 42P01"),
+        (["--from-table", "audit", "--from-url", "postgresql://u:secret@127.0.0.1:1/x"], "got OperationalError"),
+        (["--from-table", "pushops.audit"], "expected table pushops.audit to have a column for the endpoint"),
+        (["/nowhere.csv"], "expected to read /nowhere.csv, got No such file"),
+        (["--from-table", "audit", "x.csv"], "one of them"),
+        ([], "one of them"),
+    ],
+)
+def test_what_cannot_be_read_is_said_without_the_way_to_it(settings: Settings, words: list[str], told: str) -> None:
+    done = call("subscription", "import", *words, settings=settings)
+    assert done.code != 0
+    assert told in " ".join(done.text.replace("│", " ").split())
+    assert "secret" not in done.text
+
+
+def test_the_report_calls_an_endpoint_as_logs_do(settings: Settings, tmp_path: Path, given: Any) -> None:
+    bad = {**given[1], "keys": {**given[1]["keys"], "auth": "AAAA"}}
+    file, report = write(tmp_path / "subs.jsonl", bad), tmp_path / "report.jsonl"
+    call("subscription", "import", str(file), "--report", str(report), settings=settings)
+    assert json.loads(report.read_text())["endpoint"] == keychain(settings).tag(bad["endpoint"])
+
+
+def test_a_dump_names_nothing_that_opens_and_takes_in_the_dead(
+    pg: Pg, settings: Settings, tmp_path: Path, file: Path, given: Any
+) -> None:
+    call("subscription", "import", str(file), settings=settings)
+    put_in_state(pg, given[0]["endpoint"], "revoked", "unsubscribed")
+    for how in ("jsonl", "csv"):
+        out = tmp_path / f"dump.{how}"
+        done = call("subscription", "dump", "--format", how, "--out", str(out), settings=settings)
+        assert (done.code, len(out.read_text().splitlines())) == (0, 12 + (how == "csv"))
+        assert_silent(Called(0, out.read_text(), done.text), secrets_of(settings, given))
+    mine = call("subscription", "dump", "--user", "user-1", "--out", "-", settings=settings)
+    assert {json.loads(line)["user_id"] for line in mine.out.splitlines()} == {"user-1"}
+
+
+@pytest.mark.parametrize("how", ["jsonl", "csv"])
+def test_a_dump_with_credentials_is_asked_for_twice_noted_and_comes_in_again_unchanged(
+    pg: Pg, settings: Settings, tmp_path: Path, file: Path, how: str
+) -> None:
+    call("subscription", "import", str(file), settings=settings)
+    out = tmp_path / f"dump.{how}"
+    out.touch(0o644)
+    words = ("subscription", "dump", "--with-credentials", "--format", how, "--out", str(out))
+    assert (call(*words, settings=settings).code, out.read_text()) == (1, "")
+    assert call(*words, "--yes", "--json", settings=settings).json["rows"] == 12
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert count(pg, "SELECT count(*) FROM audit WHERE verb = 'dump'") == 1
+    again = call("subscription", "import", str(out), "--json", settings=settings)
+    assert (again.code, again.json["unchanged"], again.json["updated"]) == (0, 12, 0)
+    pg.execute("TRUNCATE push_subscription, subscription_period")
+    anew = call("subscription", "import", str(out), "--json", settings=settings)
+    assert (anew.code, anew.json["inserted"]) == (0, 12)

@@ -1,5 +1,6 @@
 """From staging into the table: pages in hash order, one winner for each endpoint, what is equal left alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, LiteralString
@@ -19,7 +20,8 @@ SELECT DISTINCT ON (g.endpoint_hash) g.*
 # Answered by indexes alone, since staging was vacuumed. The least of a range comes from an index; whether there is any,
 # the planner may look for in the whole table, and there mostly is none.
 SIZE: Final[LiteralString] = """
-SELECT coalesce(sum(g.rows), 0)::bigint AS rows, count(*) AS endpoints, count(s.endpoint_hash) AS known,
+SELECT coalesce(sum(g.rows), 0)::bigint AS rows, count(*) AS endpoints,
+       count(s.endpoint_hash) FILTER (WHERE s.endpoint_hash <> ALL(%(but)s::bytea[])) AS known,
        (SELECT min(p.endpoint_hash) FROM {schema}.subscription_period AS p
          WHERE p.endpoint_hash > %(after)s::bytea AND p.endpoint_hash <= %(upto)s::bytea) IS NOT NULL AS history
   FROM (SELECT endpoint_hash, count(*) AS rows FROM {schema}.import_staging
@@ -56,7 +58,7 @@ SELECT w.endpoint_hash, w.endpoint, w.push_service, w.p256dh, w.auth_sealed, w.a
   FROM """
     + _WINNERS
     + """ AS w
- WHERE w.endpoint_hash <> ALL(%(same)s::bytea[])) AS r"""
+ WHERE w.endpoint_hash <> ALL(%(but)s::bytea[])) AS r"""
 )
 _UPSERT: Final[LiteralString] = upserting(
     _GIVEN,
@@ -136,9 +138,16 @@ SELECT r.ordinal, r.endpoint_hash
   FROM """
     + _WINNERS
     + """ AS r JOIN {schema}.push_subscription AS s USING (endpoint_hash)
- WHERE NOT %(revive)s::boolean AND s.end_reason = %(left)s::text
+ WHERE NOT %(revive)s::boolean AND s.end_reason = %(left)s::text AND r.endpoint_hash <> ALL(%(but)s::bytea[])
  ORDER BY r.ordinal"""
 )
+
+# Erased: nothing is stored for them until their client or their person says otherwise.
+ERASED: Final[LiteralString] = """
+SELECT DISTINCT ON (g.endpoint_hash) g.ordinal, g.endpoint_hash
+  FROM {schema}.import_staging AS g JOIN {schema}.suppression AS x USING (endpoint_hash)
+ WHERE g.import_id = %(import)s::uuid AND g.endpoint_hash > %(after)s::bytea AND g.endpoint_hash <= %(upto)s::bytea
+ ORDER BY g.endpoint_hash, g.recency DESC NULLS LAST, g.user_id IS NULL, g.ordinal DESC"""
 
 
 @dataclass(frozen=True)
@@ -156,7 +165,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Size:
-    """Of a page: ``rows`` of ``endpoints`` different ones, of which so many are ``known`` here.
+    """Of a page: ``rows`` of ``endpoints`` different ones, of which so many are ``known`` here and not left out.
 
     ``history``: there are consent periods of endpoints in its range.
     """
@@ -193,27 +202,31 @@ class Alike:
 
 @dataclass(frozen=True)
 class Gone:
+    """A winner that is refused; ``ordinal`` is its line."""
+
     ordinal: int
     endpoint_hash: bytes
 
 
-def size(tx: Tx, span: Span) -> Size:
-    return tx.one(SIZE, span.params, Size)
+def size(tx: Tx, span: Span, but: Sequence[bytes] = ()) -> Size:
+    return tx.one(SIZE, {**span.params, "but": list(but)}, Size)
 
 
 def alike(tx: Tx, span: Span, current_key: str | None) -> list[Alike]:
     return tx.rows(ALIKE, {**span.params, "current_key": current_key}, Alike)
 
 
-def write(tx: Tx, span: Span, same: list[bytes], ownership: Ownership, current_key: str | None, actor: str) -> Written:
-    """Store and note the page but for what is the ``same``."""
+def write(
+    tx: Tx, span: Span, but: Sequence[bytes], ownership: Ownership, current_key: str | None, actor: str
+) -> Written:
+    """Store and note the page ``but`` for some endpoints."""
     words = parameters(ownership, current_key)
-    return tx.one(WRITE, {**span.params, "same": same, "actor": actor, **words}, Written)
+    return tx.one(WRITE, {**span.params, "but": list(but), "actor": actor, **words}, Written)
 
 
 def add(tx: Tx, span: Span, current_key: str | None, window: timedelta) -> Written:
     """Store a page of which nothing is known, its consent periods too; raises DataError where something is by now."""
-    words = {"same": [], "window": window, **parameters(Ownership(), current_key)}
+    words = {"but": [], "window": window, **parameters(Ownership(), current_key)}
     return tx.one(ADD, {**span.params, **words}, Written)
 
 
@@ -227,6 +240,10 @@ def open_periods(tx: Tx, span: Span, window: timedelta) -> None:
     tx.run(OPEN, {**span.params, "window": window})
 
 
-def left(tx: Tx, span: Span, ownership: Ownership) -> list[Gone]:
+def left(tx: Tx, span: Span, but: Sequence[bytes], ownership: Ownership) -> list[Gone]:
     words = parameters(ownership, None)
-    return tx.rows(LEFT, {**span.params, "revive": words["revive"], "left": words["left"]}, Gone)
+    return tx.rows(LEFT, {**span.params, "but": list(but), "revive": words["revive"], "left": words["left"]}, Gone)
+
+
+def erased(tx: Tx, span: Span) -> list[Gone]:
+    return tx.rows(ERASED, span.params, Gone)

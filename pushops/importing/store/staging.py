@@ -41,6 +41,17 @@ UPDATE {schema}.subscription_import SET alive_until = now() + %(lease)s::interva
 
 END: Final[LiteralString] = "DELETE FROM {schema}.subscription_import WHERE import_id = %(import)s::uuid"
 
+# A row that stands for all: a crash of the server takes it with the others, and nothing else does. Its hash is shorter
+# than any, so that no page has it.
+MARK: Final[LiteralString] = """
+INSERT INTO {schema}.import_staging
+       (import_id, ordinal, endpoint_hash, endpoint, push_service, p256dh, auth_sealed, auth_key_version,
+        content_encoding)
+VALUES (%(import)s::uuid, 0, '', '', '', '', '', %(version)s::integer, '')"""
+
+INTACT: Final[LiteralString] = """
+SELECT EXISTS (SELECT 1 FROM {schema}.import_staging WHERE import_id = %(import)s::uuid AND endpoint_hash = '')"""
+
 DEAD: Final[LiteralString] = """
 SELECT import_id FROM {schema}.subscription_import WHERE alive_until < now() ORDER BY import_id LIMIT 100"""
 
@@ -72,6 +83,16 @@ def create(tx: Tx, import_id: UUID) -> None:
     _execute(
         tx, SQL("ALTER TABLE {} ATTACH PARTITION {} FOR VALUES IN ({})").format(parent, table, Literal(str(import_id)))
     )
+
+
+def mark(tx: Tx, import_id: UUID, version: int) -> None:
+    """Put the row that stands for all; ``version`` is the seal key's, which is in use here."""
+    tx.run(MARK, {"import": import_id, "version": version})
+
+
+def intact(tx: Tx, import_id: UUID) -> bool:
+    """Whether nothing was lost since it was marked."""
+    return bool(tx.scalar(INTACT, {"import": import_id}))
 
 
 def copy(tx: Tx, import_id: UUID, lines: bytes) -> None:
