@@ -42,6 +42,8 @@ CATALOG: Final[dict[str, EventKind]] = {
     ),
     "erasure.lifted": _kind("info", "endpoint verb", "an erased endpoint may come back: its client unsubscribed it"),
     "hold.legal": _kind("warning", "verb rows requests actor", "a legal hold was set or lifted"),
+    "import.held": _kind("warning", "valve reading reason", "an import waits between two pages"),
+    "import.tidied": _kind("warning", "imports", "what imports left whose process died is removed"),
     "guard.opened": _kind(
         "page",
         "service guard why answers terminal streak usual",
@@ -95,6 +97,7 @@ CATALOG: Final[dict[str, EventKind]] = {
         "table partition did why",
         "a partition of a configured table was made or dropped, must stay, or something stands in its way",
     ),
+    "adoption.step": _kind("warning", "table step", "a table of somebody's own was changed for its endpoint hash"),
     "send.shift": _kind("info", "rows more" + _SPAN, "a sender's shift: attempts settled, and whether more is due"),
     "send.held": _kind("warning", "valve reading reason", "a valve keeps everything from being sent"),
     "send.settled": _kind("debug", "service rows lost outcomes", "a batch of answers was written down"),

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pushops.db import Tx
 from pushops.errors import DataError
+from pushops.importing.brake import Brake
 from pushops.importing.store import merging as store
 from pushops.importing.store.merging import Alike, Gone, Span
 from pushops.runtime import Runtime
@@ -23,10 +24,11 @@ from pushops.subscriptions.work import in_transaction
 
 LANES: Final = 2  # pages at once, of different endpoints: as many connections
 PAGE: Final = 2_000  # rows: some tens of milliseconds, so that visitors never wait on it
-# Plans are made for each page: one that was kept from the first pages took the table for empty.
-_HASHES: Final = 1 << 256
-# Commits do not wait for the disk: what a crash takes is imported again, and the import's end waits for all.
+# Plans are made for each page: one that was kept from the first pages took the table for empty. Commits do not wait for
+# the disk: what a crash takes is imported again, and the import's end waits for all.
 PLANNER: Final = {"plan_cache_mode": "force_custom_plan", "synchronous_commit": "off"}
+
+_HASHES: Final = 1 << 256
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,13 @@ class Merged:
 
 
 def merge(rt: Runtime, import_id: UUID, rows: int, actor: str, *, revive: bool, dry_run: bool) -> Iterator[Merged]:
-    """Every page's outcome, once it is committed; ``rows`` is how many are staged."""
-    ownership = Ownership(keep_owner=True, revive=revive)
+    """Every page's outcome, once it is committed; ``rows`` is how many are staged. Raises RefusedError where held."""
+    brake, ownership = Brake(rt), Ownership(keep_owner=True, revive=revive)
     page = Page(rt, keychain(rt.settings), ownership, actor, dry_run)
     waiting: deque[Future[Merged]] = deque()
     with ThreadPoolExecutor(LANES, "import") as lanes:
         for span in spans(import_id, rows):
+            brake.wait()
             waiting.append(lanes.submit(page.merge, span))
             if len(waiting) > LANES:
                 yield waiting.popleft().result()

@@ -83,6 +83,8 @@ def tidy(rt: Runtime) -> int:
         dead = store.dead(tx)
     for import_id in dead:
         _persist(rt, import_id, create=False)
+    if dead:
+        rt.events.emit("import.tidied", imports=len(dead))
     return len(dead)
 
 

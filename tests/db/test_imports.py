@@ -3,22 +3,26 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from pushops.errors import RefusedError
-from pushops.importing import merging, service, staging
+from pushops.importing import brake, merging, service, staging
 from pushops.importing.service import StagingLostError, import_subscriptions
 from pushops.importing.sources import Lines, Numbered, Source
 from pushops.importing.store import merging as merging_store
 from pushops.importing.store import staging as staging_store
 from pushops.runtime import Runtime
+from pushops.runtime import runtime as runtime_of
+from pushops.settings import Settings
 from pushops.subscriptions import base64url
 from pushops.subscriptions import service as subscriptions
 from pushops.subscriptions.identity import endpoint_hash
 from pushops.subscriptions.keychain import AUTH, keychain
 from pushops.subscriptions.registering import Candidate
+from pushops.sweeps import gauge, valves
 from tests.browser import subscribe
 from tests.importing import bring, everything, staged
 from tests.rows import Pg, owners, periods, put_in_state, row
@@ -426,3 +430,30 @@ def test_no_statement_of_a_page_reads_a_table_of_ours_whole(
     runtime.db.close()
     pg.execute("SELECT pg_stat_force_next_flush()")
     assert dict(pg.execute(counted).fetchall()) == before
+
+
+def test_while_the_stop_file_stands_nothing_is_stored_and_the_import_says_why(
+    settings: Settings, pg: Pg, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    stop.touch()
+    stopped = settings.model_copy(update={"stop_file": stop, "sweep_max_lag_give_up": timedelta(0)})
+    given = [subscribe()]
+    with runtime_of(stopped) as rt:
+        with pytest.raises(RefusedError, match="held by stop_file"):
+            bring(rt, given)
+        assert (everything(pg)["push_subscription"], staged(pg)) == ([], 0)
+        stop.unlink()
+        done, _ = bring(rt, given)
+    assert done.inserted == 1
+
+
+def test_an_import_goes_on_once_replicas_have_caught_up(
+    runtime: Runtime, recorded: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = [valves.hold("lag", "a replica is 1 bytes behind, 0 allowed"), valves.opened("lag")]
+    monkeypatch.setattr(gauge, "read_lag", lambda _rt: readings.pop(0) if len(readings) > 1 else readings[0])
+    monkeypatch.setattr(brake, "EVERY", 0.01)
+    done, _ = bring(runtime, [subscribe()])
+    assert done.inserted == 1
+    assert [fields["valve"] for _, name, fields in recorded if name == "import.held"] == ["lag"]
