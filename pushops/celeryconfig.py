@@ -93,6 +93,8 @@ beat_schedule = {
     "purge-periods": _nightly("purge-periods", 4, 10),
     # What processes with old settings sealed since the last roll of the seal keys.
     "reseal-auth": {"task": "pushops.reseal_auth", "schedule": crontab(minute=45), "options": {"expires": 3600}},
+    # Who asked to be forgotten, and whose doorbell was lost; what is late.
+    "apply-erasures": {"task": "pushops.apply_erasures", "schedule": 60.0, "options": {"expires": 60.0}},
     # Open runs get another slot of their time budget.
     "resume-sweeps": {"task": "pushops.resume_sweeps", "schedule": crontab(minute="*/5"), "options": {"expires": 300}},
     # Lost messages, dead workers and valves that opened again are noticed within this.

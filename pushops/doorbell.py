@@ -37,6 +37,11 @@ class Doorbell:
         if self._rt.settings.broker_url is not None:
             self._publish("pushops.sweep_batches", [str(run_id)])
 
+    def ring_erasures(self) -> None:
+        """Ring for whoever carries on a request to be forgotten, which is committed."""
+        if self._rt.settings.broker_url is not None:
+            self._publish("pushops.apply_erasures", [])
+
     def close(self) -> None:
         """Close connections, if any were made."""
         if "_app" in self.__dict__:

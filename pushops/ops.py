@@ -28,6 +28,10 @@ from pushops.delivery.sending import Preview, Sent
 from pushops.delivery.store.guard import Listed as Guarded
 from pushops.delivery.store.holds import Hold, Released
 from pushops.delivery.store.messages import MessageRow
+from pushops.erasure import service as erasures
+from pushops.erasure.holding import Held as LegallyHeld
+from pushops.erasure.words import Erasure
+from pushops.erasure.words import Request as ErasureRequest
 from pushops.runtime import Runtime, open_runtime
 from pushops.settings import Settings
 from pushops.subscriptions import service as verbs
@@ -75,6 +79,7 @@ class Ops:
         origin: str | None = None,
         application_server_key: str | bytes | None = None,
         keep_owner: bool = False,
+        opt_in: bool = False,
         tags: Iterable[str] | None = None,
         user_agent: str | None = None,
         locale: str | None = None,
@@ -84,7 +89,8 @@ class Ops:
         """Store or refresh the object that the browser's ``PushSubscription.toJSON()`` gave.
 
         ``user_id`` takes the endpoint over; without one the row becomes anonymous unless ``keep_owner``. ``tags`` None
-        leaves the tags. Raises SubscriptionRefused (field, reason, expected, got, advice), before any I/O.
+        leaves the tags. ``opt_in``: the person just chose to be here, which brings back even what was erased. Raises
+        SubscriptionRefused (field, reason, expected, got, advice); nothing is stored then.
         """
         return verbs.save_subscription(
             self.runtime,
@@ -93,6 +99,7 @@ class Ops:
             origin=origin,
             application_server_key=application_server_key,
             keep_owner=keep_owner,
+            opt_in=opt_in,
             tags=tags,
             user_agent=user_agent,
             locale=locale,
@@ -412,6 +419,51 @@ class Ops:
     def dead_letter_alarms(self) -> list[Alarm]:
         """Whether letters come or lie as they should not, the grave first; tells nobody."""
         return alarms.current(self.runtime)
+
+    def erase(
+        self,
+        *,
+        user: str | None = None,
+        endpoint: str | None = None,
+        actor: str = "application",
+        conn: Conn | None = None,
+    ) -> Erasure:
+        """Forget a user or an endpoint: nothing is sent from the commit on, and all that is stored goes within minutes.
+
+        Only a receipt and the hashes of endpoints stay, so that their browsers are told to unsubscribe. Asked twice
+        it is one request while that is open; a legal hold makes it wait. Raises RefusedError.
+        """
+        done = erasures.erase(self.runtime, user=user, endpoint=endpoint, actor=actor, conn=conn)
+        if conn is None and not done.held:
+            self._bell().ring_erasures()
+        return done
+
+    def confirm_unsubscribed(self, endpoint: str, *, actor: str = "application", conn: Conn | None = None) -> bool:
+        """The client of an erased endpoint did as it was told: its hash goes too. Whether it was known as erased."""
+        return verbs.confirm_unsubscribed(self.runtime, endpoint, actor=actor, conn=conn)
+
+    def list_erasures(self, *, done: bool = True, limit: int = 100) -> list[ErasureRequest]:
+        """Requests to be forgotten, the latest first: where they stand, and the receipts of those that are done."""
+        return erasures.list_requests(self.runtime, done=done, limit=limit)
+
+    def show_erasure(self, request_id: UUID) -> ErasureRequest:
+        """One request or its receipt; raises NotFoundError."""
+        return erasures.show_request(self.runtime, request_id)
+
+    def hold_legally(
+        self, *, user: str | None = None, endpoint: str | None = None, reason: str, actor: str, conn: Conn | None = None
+    ) -> LegallyHeld:
+        """Keep subscriptions from retention and erasure until they are released; raises RefusedError."""
+        return erasures.hold(self.runtime, user=user, endpoint=endpoint, reason=reason, actor=actor, conn=conn)
+
+    def release_legally(
+        self, *, user: str | None = None, endpoint: str | None = None, reason: str, actor: str, conn: Conn | None = None
+    ) -> LegallyHeld:
+        """Let retention, and an erasure that waited, have them; raises RefusedError."""
+        done = erasures.release(self.runtime, user=user, endpoint=endpoint, reason=reason, actor=actor, conn=conn)
+        if conn is None and done.requests:
+            self._bell().ring_erasures()
+        return done
 
     def show(
         self, *, endpoint: str | None = None, subscription_id: UUID | None = None, conn: Conn | None = None

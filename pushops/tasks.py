@@ -18,6 +18,8 @@ from pushops.delivery import fanning, finishing, guard, holds, providers, pump
 from pushops.delivery.fanning import FanOut
 from pushops.delivery.rendering import check_renderer
 from pushops.delivery.tools import tools_of
+from pushops.erasure import deadlines
+from pushops.erasure import service as erasures
 from pushops.errors import BrokerError, RefusedError, SettingsError
 from pushops.events import Events
 from pushops.events.log import log_sink
@@ -158,6 +160,14 @@ def resume_sweeps() -> None:
 def reseal_auth() -> None:
     """Seal anew what came under an old key since an operator's last roll."""
     seal.go_on(current_runtime(), bell(current_runtime()))
+
+
+@app.task(name="pushops.apply_erasures")
+def apply_erasures() -> None:
+    """Carry on what is asked to be forgotten, and tell of what is late."""
+    rt = current_runtime()
+    erasures.go_on(rt, bell(rt))
+    deadlines.tell(rt)
 
 
 @app.task(name="pushops.fan_out")

@@ -25,6 +25,8 @@ from pushops.deadletters.store import parking as store
 from pushops.errors import DataError, PushopsError
 from pushops.events import Level
 from pushops.runtime import Runtime
+from pushops.subscriptions.keychain import keychain
+from pushops.subscriptions.store import suppressing
 
 Conn = psycopg.Connection[Any]
 
@@ -75,7 +77,24 @@ def write(rt: Runtime, letters: Sequence[Letter]) -> None:
     with connected(rt) as conn:
         for page in pages(list(once.values())):
             with transaction(rt, conn) as tx:
-                store.write(tx, page)
+                _write(rt, tx, page)
+
+
+def _write(rt: Runtime, tx: Tx, page: Sequence[Letter]) -> None:
+    """Who was erased since gets no letter: what was on its way, or lay in a spool, ends here."""
+    chain = keychain(rt.settings)
+    owners = {letter.owner: chain.user_hmac(letter.owner) for letter in page if letter.owner is not None}
+    written = [(owners[letter.owner], letter.last_attempt_at) for letter in page if letter.owner is not None]
+    erased, forgotten = suppressing.find(tx, [each.endpoint_hash for each in page]), suppressing.forgotten(tx, written)
+    dropped = [
+        letter for letter in page if letter.endpoint_hash in erased or owners.get(letter.owner or "") in forgotten
+    ]
+    if dropped:
+        gone = {(letter.message_id, letter.endpoint_hash) for letter in dropped}
+        store.forget(tx, list(gone))
+        page = [letter for letter in page if (letter.message_id, letter.endpoint_hash) not in gone]
+    if page:
+        store.write(tx, page)
 
 
 def write_apart(rt: Runtime, letters: Sequence[Letter]) -> list[Letter]:

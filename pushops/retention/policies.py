@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from pushops.deadletters.replay.draining import DRAIN
+from pushops.erasure.sweeping import APPLY_ERASURES
 from pushops.retention import payloads, store
 from pushops.rolling.resealing import RESEAL_AUTH
 from pushops.sweeps.sweep import Column, Fold, Sweep, Window
@@ -204,6 +205,7 @@ SWEEPS: Final[dict[str, Sweep]] = {
         PURGE_ANSWERS,
         PURGE_AUDIT,
         RESEAL_AUTH,
+        APPLY_ERASURES,
         DRAIN,
     )
 }

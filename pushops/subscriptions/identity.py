@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 _TAG_DOMAIN: Final = b"pushops.endpoint-tag.v1\x00"
+_USER_DOMAIN: Final = b"pushops.erased-user.v1\x00"
 _TAG_BYTES: Final = 16
 
 # Everything up to the last "@" may be a password, and a host is the most that a log may say.
@@ -27,6 +28,11 @@ def endpoint_tag(endpoint: str | bytes, *, key: bytes) -> str:
     """
     digest = endpoint_hash(endpoint) if isinstance(endpoint, str) else endpoint
     return hmac.digest(key, _TAG_DOMAIN + digest, "sha256")[:_TAG_BYTES].hex()
+
+
+def user_hmac(user: str, *, key: bytes) -> bytes:
+    """Keyed HMAC of a user id, 32 raw bytes: whether a user was erased can be asked, whose it is cannot."""
+    return hmac.digest(key, _USER_DOMAIN + user.encode("utf-8", "surrogatepass"), "sha256")
 
 
 def endpoint_host(endpoint: str) -> str:

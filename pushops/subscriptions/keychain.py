@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from pushops.errors import SettingsError
 from pushops.settings import Settings
 from pushops.subscriptions.hosts import DEFAULT_RULES, parse_host_rules
-from pushops.subscriptions.identity import endpoint_tag
+from pushops.subscriptions.identity import endpoint_tag, user_hmac
 from pushops.subscriptions.intake import IntakeRules
 from pushops.subscriptions.keyforms import read_bytes
 from pushops.subscriptions.keys import VapidKey, load_vapid_key
@@ -38,6 +38,10 @@ class Keychain:
     def tag(self, endpoint: str | bytes) -> str:
         """What logs call an endpoint (or its hash)."""
         return endpoint_tag(endpoint, key=self.log_key)
+
+    def user_hmac(self, user: str) -> bytes:
+        """All that is kept of a user who was erased."""
+        return user_hmac(user, key=self.log_key)
 
     def vapid_id_of(self, public: bytes) -> str | None:
         """The id of the key whose public half a client subscribed with, if we hold it."""

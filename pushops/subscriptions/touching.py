@@ -7,6 +7,7 @@ import redis
 
 from pushops.db import Tx
 from pushops.runtime import Runtime
+from pushops.settings import Settings
 from pushops.subscriptions.keychain import Keychain, keychain
 from pushops.subscriptions.leaving import hash_of
 from pushops.subscriptions.lifecycle import END_REASON, Event, State
@@ -32,7 +33,7 @@ def touch(rt: Runtime, endpoint: str, *, actor: str = "application", conn: Conn 
     The advice is fresh at every call. Without Redis every call writes.
     """
     known = hash_of(endpoint)
-    key = f"{rt.settings.db_schema}:seen:{keychain(rt.settings).tag(known)}"
+    key = seen_key(rt.settings, keychain(rt.settings), known)
     recent = _is_recent(rt, key)
     contact, written, suppressed = in_transaction(rt, conn, lambda tx: _touch(tx, known, actor, recent=recent))
     if written:
@@ -40,6 +41,11 @@ def touch(rt: Runtime, endpoint: str, *, actor: str = "application", conn: Conn 
     state = None if contact is None else State(contact.state)
     advice = Advice.UNSUBSCRIBE if suppressed else advise(keychain(rt.settings), contact)
     return Touched(state, advice, written)
+
+
+def seen_key(settings: Settings, chain: Keychain, endpoint_hash: bytes) -> str:
+    """Where Redis remembers that an endpoint was seen lately."""
+    return f"{settings.db_schema}:seen:{chain.tag(endpoint_hash)}"
 
 
 def advise(chain: Keychain, contact: Contact | None) -> Advice:

@@ -9,7 +9,9 @@ from pushops.db import Tx
 ADD: Final[LiteralString] = """
 INSERT INTO {schema}.suppression AS s (endpoint_hash, request_id)
 SELECT endpoint_hash, %(request)s::uuid FROM unnest(%(hashes)s::bytea[]) AS r (endpoint_hash) ORDER BY endpoint_hash
-    ON CONFLICT (endpoint_hash) DO UPDATE SET request_id = EXCLUDED.request_id, lifted_at = NULL"""
+    ON CONFLICT (endpoint_hash) DO UPDATE
+   SET request_id = EXCLUDED.request_id,
+       lifted_at = CASE WHEN s.request_id = EXCLUDED.request_id THEN s.lifted_at END"""
 
 FIND: Final[LiteralString] = """
 SELECT endpoint_hash FROM {schema}.suppression WHERE endpoint_hash = ANY(%(hashes)s::bytea[])"""
