@@ -109,6 +109,8 @@ beat_schedule = {
     "tend-health": {"task": "pushops.tend_health", "schedule": 10.0, "options": {"expires": 10.0}},
     # Messages that begin now, whose doorbell was lost, or that have come to their end.
     "tend-messages": {"task": "pushops.tend_messages", "schedule": 5.0, "options": {"expires": 5.0}},
+    # What imports left in staging whose process died.
+    "tidy-imports": {"task": "pushops.tidy_imports", "schedule": crontab(minute="*/5"), "options": {"expires": 300}},
     "purge-messages": _nightly("purge-messages", 4, 20),
     "purge-evidence": _nightly("purge-evidence", 4, 30),
     "purge-answers": _nightly("purge-answers", 4, 40),

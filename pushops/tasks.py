@@ -23,6 +23,7 @@ from pushops.erasure import service as erasures
 from pushops.errors import BrokerError, RefusedError, SettingsError
 from pushops.events import Events
 from pushops.events.log import log_sink
+from pushops.importing import staging
 from pushops.retention import orphans
 from pushops.retention.partitions import service as partitions
 from pushops.retention.policies import SWEEPS
@@ -243,6 +244,12 @@ def tend_messages() -> None:
     for message_id in fanning.due(rt, fanning.RUNG_AT_ONCE):
         _publish(rt, fan_out, [str(message_id)], timedelta())
     finishing.finish(rt)
+
+
+@app.task(name="pushops.tidy_imports")
+def tidy_imports() -> None:
+    """Remove what imports left whose process died: it names people."""
+    staging.tidy(current_runtime())
 
 
 @app.task(name="pushops.make_partitions")
