@@ -10,9 +10,11 @@ from pushops.cli.exits import DOCUMENTED, Exit
 from pushops.errors import PushopsError, SetupError
 
 NOUNS: Final = {
+    "adopt": "A subscriber table of yours gets a unique endpoint hash while it is written to: plan, run, finish.",
     "check": "Look at settings, database, broker and keys, and say what to do about each finding.",
     "config": "Print the settings in force and where each comes from; secrets are masked.",
     "dlq": "Dead letters: triage, list, show, export, replay, resend, discard, alarms.",
+    "erasure": "Who asked to be forgotten, where that stands, and the receipts.",
     "explain": "Say what an answer of a push service means, and which row of the table says so.",
     "guard": "The guard against mass death: list, accept, reject.",
     "hold": "Holds on a host under one of our keys: list, release.",
@@ -26,7 +28,7 @@ NOUNS: Final = {
     "sweep": "List, preview, run and pause sweeps; release what they set apart.",
     "run": "List, show, watch, pause, resume and cancel runs of sweeps.",
     "message": "Send messages, cancel them, and see what became of each recipient.",
-    "subscription": "Show, list, import and bring back subscriptions.",
+    "subscription": "Show, list, import and bring back subscriptions; forget, hold or export a person.",
 }
 
 

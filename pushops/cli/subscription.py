@@ -9,6 +9,7 @@ import typer
 
 from pushops.cli.context import actor, opened, run_named
 from pushops.cli.dumping import dump_
+from pushops.cli.erasing import erase, export, hold, release
 from pushops.cli.exits import DOCUMENTED
 from pushops.cli.importing import import_
 from pushops.cli.output import Json, note, print_fields, print_json, print_table, say
@@ -120,6 +121,8 @@ def undo(
 
 
 app.command("import", epilog=DOCUMENTED)(import_)
+for _verb in (erase, hold, release, export):
+    app.command()(_verb)
 app.command("dump", epilog=DOCUMENTED)(dump_)
 
 

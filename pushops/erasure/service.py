@@ -8,7 +8,7 @@ from pushops.erasure.deadlines import Standing, standing
 from pushops.erasure.holding import Held, hold, release
 from pushops.erasure.store import requests
 from pushops.erasure.sweeping import APPLY_ERASURES
-from pushops.erasure.words import Erasure, Request
+from pushops.erasure.words import OTHER_SPOOLS, Erasure, Request
 from pushops.errors import NotFoundError, RefusedError
 from pushops.runtime import Runtime
 from pushops.sweeps.dispatch import Bell, Dispatched, dispatch
@@ -16,6 +16,7 @@ from pushops.sweeps.order import Order
 
 __all__ = [
     "APPLY_ERASURES",
+    "OTHER_SPOOLS",
     "Erasure",
     "Held",
     "Request",
