@@ -1,21 +1,14 @@
 """Partitions are made ahead of time: a table like the parent in one transaction, its attachment in another."""
 
-import time
-from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
 
 from pushops.db import Tx
-from pushops.errors import DatabaseError, LockTimeoutError
+from pushops.db.patience import persist
+from pushops.errors import DatabaseError
 from pushops.retention.partitions import rules, store
 from pushops.retention.partitions.looking import PATIENCE
 from pushops.retention.partitions.words import Did, Fate, Leftover, Look, Span, Table
 from pushops.runtime import Runtime
-
-Result = TypeVar("Result")
-
-ATTEMPTS: Final = 5
-PAUSE: Final = 0.2  # seconds, before somebody else's lock is tried again
 
 
 def make(rt: Runtime, found: Look, *, dry_run: bool = False) -> list[Fate]:
@@ -40,7 +33,7 @@ def _make(rt: Runtime, table: Table, child: Leftover) -> Fate:
     """Each step in a transaction of its own, and nothing where somebody else was faster."""
     steps = (partial(_create, table=table, child=child), partial(_attach, table=table, child=child))
     for step in steps:
-        persist(rt, step)
+        persist(rt.db, step, patience=PATIENCE)
     return Fate(table.name, child.name, Did.MADE)
 
 
@@ -73,17 +66,3 @@ def _in_the_way(rt: Runtime, found: Look, span: Span, name: str) -> str | None:
 
 def _bound(found: Look, span: Span) -> str:
     return store.bound(rules.as_bound(span.begin, found.kind), rules.as_bound(span.end, found.kind))
-
-
-def persist(rt: Runtime, work: Callable[[Tx], Result]) -> Result:
-    """Try until it is done; what another process did meanwhile is seen by the next look."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with rt.db.transaction(statement_timeout=PATIENCE) as tx:
-                return work(tx)
-        except DatabaseError as error:
-            if attempt == ATTEMPTS:
-                raise
-            if isinstance(error, LockTimeoutError):
-                time.sleep(PAUSE * attempt)
-    raise AssertionError("the last attempt returns or raises")

@@ -1,17 +1,12 @@
 """Partitions that are over leave their table whole: look, detach, look again now that nobody writes there, drop."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-from psycopg import Connection
-
-from pushops.db import Tx, migrate
-from pushops.db.errors import translated
+from pushops.db import Tx
+from pushops.db.patience import outside, persist
 from pushops.errors import DatabaseError
 from pushops.retention.partitions import rules, store
 from pushops.retention.partitions.looking import PATIENCE
-from pushops.retention.partitions.making import persist
 from pushops.retention.partitions.words import Did, Fate, Leftover, Look, Part, Table
 from pushops.runtime import Runtime
 
@@ -72,9 +67,9 @@ def _note(rt: Runtime, table: Table, child: Leftover) -> None:
 def _detach(rt: Runtime, found: Look, part: Part, child: Leftover) -> None:
     table = found.table
     if found.default is not None and not part.pending:
-        persist(rt, lambda tx: store.detach_plainly(tx, table.schema, table.table, child))
+        persist(rt.db, lambda tx: store.detach_plainly(tx, table.schema, table.table, child), patience=PATIENCE)
         return
-    with _outside(rt) as conn:
+    with outside(rt.settings, PATIENCE) as conn:
         store.detach(conn, table.schema, table.table, child, finalize=part.pending)
 
 
@@ -91,14 +86,5 @@ def _settle(rt: Runtime, table: Table, child: Leftover) -> Fate:
         store.forget(tx, child.schema, child.name)
         return Did.KEPT if came else Did.DROPPED
 
-    did = persist(rt, settle)
+    did = persist(rt.db, settle, patience=PATIENCE)
     return Fate(table.name, child.name, did, UNFINISHED if did is Did.KEPT else None)
-
-
-@contextmanager
-def _outside(rt: Runtime) -> Iterator[Connection[Any]]:
-    """A connection of its own, in autocommit. Behind a pooler the session is not ours to set limits on."""
-    with translated(), migrate.connect(rt.settings) as conn:
-        if not rt.settings.pooler:
-            store.limit(conn, PATIENCE)
-        yield conn

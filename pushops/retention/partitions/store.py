@@ -1,7 +1,6 @@
 """SQL of partitioned tables. Names and bounds come from the catalog or the settings, and are quoted by PostgreSQL."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final, LiteralString
 
 from psycopg import Connection
@@ -77,11 +76,6 @@ SELECT array_to_string(c.reloptions, ', ')
  WHERE i.inhparent = to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text))
    AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
  ORDER BY c.oid DESC LIMIT 1"""
-
-# Of the session: what is done with it cannot be done in a transaction, to which a limit could be bound.
-LIMIT: Final[LiteralString] = """
-SELECT set_config(name, %(milliseconds)s::text, false)
-  FROM unnest(ARRAY['statement_timeout', 'lock_timeout']) AS name"""
 
 
 @dataclass(frozen=True)
@@ -229,11 +223,6 @@ def detach(conn: Connection[Any], schema: str, table: str, child: Leftover, *, f
     """Without stopping anybody; outside a transaction, or it is refused."""
     how = SQL(" FINALIZE") if finalize else SQL(" CONCURRENTLY")
     conn.execute(_detaching(schema, table, child) + how)
-
-
-def limit(conn: Connection[Any], patience: timedelta) -> None:
-    """How long this session waits for a statement and for a lock."""
-    conn.execute(LIMIT, {"milliseconds": str(patience // timedelta(milliseconds=1))})
 
 
 def _detaching(schema: str, table: str, child: Leftover) -> Composed:

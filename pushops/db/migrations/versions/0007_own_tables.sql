@@ -12,3 +12,14 @@ CREATE TABLE {schema}.partition_step (
   since          timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (child_schema, child)
 );
+
+-- Rows of adopted tables that lost their endpoint to another row: keys only, and what was done.
+CREATE TABLE {schema}.adoption_loser (
+  loser_id  uuid PRIMARY KEY DEFAULT {schema}.new_id(),
+  at        timestamptz NOT NULL DEFAULT now(),
+  relation  text NOT NULL,
+  loser     text NOT NULL,
+  winner    text,
+  did       text NOT NULL CONSTRAINT adoption_loser_did CHECK (did IN ('mark', 'remove'))
+);
+CREATE INDEX adoption_loser_relation ON {schema}.adoption_loser (relation, at);
