@@ -111,6 +111,7 @@ def _walk_page(rt: Runtime, standing: Standing, names: list[Named], after: UUID,
             "owed letters": walking.unowe(tx, free),
             "ledger": walking.disown(tx, free),
             "recipient lists": walking.unname(tx, after, last, of.ids),
+            "cursors": walking.move_cursors(tx, after, last, of.hashes),
         }
         waits = "a sender has a row in hand" if in_hand else None
         _write(tx, standing.request_id, Met(rows, last, waits))

@@ -16,6 +16,7 @@ from pushops.db import Database
 from pushops.db.transaction import render
 from pushops.deadletters.replay.draining import DRAIN
 from pushops.deadletters.store import replaying
+from pushops.erasure.sweeping import APPLY_ERASURES
 from pushops.retention import store as retention_store
 from pushops.retention.policies import SWEEPS
 from pushops.rolling import store as rolling_store
@@ -73,7 +74,20 @@ def reseal_statements() -> Iterator[Named]:
     yield f"{RESEAL_AUTH.name}.middle", sql.middle(RESEAL_AUTH, Walk.INDEX, clause)
 
 
-RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [sweep_statements, replay_statements, reseal_statements]
+def erasure_statements() -> Iterator[Named]:
+    """What the sweep of erasures runs on requests."""
+    clause = sql.page_clause(APPLY_ERASURES, Walk.INDEX, has_lo=True, held=Held(["x"]))
+    yield f"{APPLY_ERASURES.name}.page_ends", sql.page_ends(APPLY_ERASURES, has_cursor=True)
+    yield f"{APPLY_ERASURES.name}.eligible", sql.eligible(APPLY_ERASURES)
+    yield f"{APPLY_ERASURES.name}.middle", sql.middle(APPLY_ERASURES, Walk.INDEX, clause)
+
+
+RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [
+    erasure_statements,
+    sweep_statements,
+    replay_statements,
+    reseal_statements,
+]
 
 
 def modules() -> Iterator[ModuleType]:

@@ -11,7 +11,7 @@ from pushops.sandbox.push import PushService
 from pushops.settings import Settings
 from tests.firefox import PROGRAM, Firefox, firefox
 from tests.outgoing import Pg, ends, rows_of
-from tests.sweeping import Process
+from tests.sweeping import Process, wait_until
 from tests.system.conftest import key_of, sent
 from tests.unsettled import sending
 
@@ -56,3 +56,29 @@ def test_a_real_firefox_is_registered_sent_to_by_a_worker_and_revoked_once_it_le
     assert (row.state, row.end_reason) == ("revoked", "gone")
     assert browser.received(1) == [TEXT]
     assert ends(pg, ops.send("to nobody", user="ann").message_id) == {}
+
+
+def test_a_real_firefox_whose_user_was_erased_is_told_to_unsubscribe_and_does(
+    ops: pushops.Ops, pg: Pg, worker: Process, browser: Firefox
+) -> None:
+    """G7: what a page does with the advice, and what its site tells us then."""
+    key = key_of(ops)
+    subscription = browser.subscribe(key)
+    endpoint = subscription["endpoint"]
+    ops.save_subscription(subscription, user_id="ann", origin=ORIGIN, application_server_key=key)
+    asked = ops.erase(user="ann")  # the worker is rung
+    wait_until(lambda: ops.show_erasure(asked.request_id).state == "done", expected=worker.tail)
+    assert pg.execute("SELECT count(*) FROM pushops.push_subscription").fetchone() == (0,)
+
+    assert ops.touch(endpoint).advice == "unsubscribe"
+    with pytest.raises(pushops.SubscriptionRefused) as refused:
+        ops.save_subscription(subscription, user_id="ann", origin=ORIGIN, application_server_key=key)
+    assert refused.value.advice == "unsubscribe"
+    assert browser.unsubscribe()
+    assert ops.confirm_unsubscribed(endpoint)
+    assert pg.execute("SELECT count(*) FROM pushops.suppression").fetchone() == (0,)
+
+    again = browser.subscribe(key)
+    assert again["endpoint"] != endpoint
+    ops.save_subscription(again, user_id="ann", origin=ORIGIN, application_server_key=key)
+    assert browser.received(0) == []

@@ -51,6 +51,16 @@ UPDATE {schema}.push_message
                         WHERE id <> ALL (%(ids)s::uuid[]) ORDER BY n)
  WHERE message_id > %(after)s::uuid AND message_id <= %(last)s::uuid AND to_ids && %(ids)s::uuid[]"""
 
+# A message remembers the last hash that it read. Four bytes of it say where to go on: what is read twice is written
+# once. Where it looks for its end it begins anew.
+MOVE_CURSORS: Final[LiteralString] = """
+UPDATE {schema}.push_message
+   SET cursor = CASE WHEN NOT cursor = ANY (%(hashes)s::bytea[]) THEN cursor
+                     WHEN state IN ('waiting', 'fanning_out') THEN substring(cursor FOR 4) END,
+       finish_cursor = CASE WHEN NOT finish_cursor = ANY (%(hashes)s::bytea[]) THEN finish_cursor END
+ WHERE message_id > %(after)s::uuid AND message_id <= %(last)s::uuid
+   AND (cursor = ANY (%(hashes)s::bytea[]) OR finish_cursor = ANY (%(hashes)s::bytea[]))"""
+
 
 @dataclass(frozen=True)
 class MessagePage:
@@ -95,6 +105,10 @@ def forget_payloads(tx: Tx, found: Sequence[Match]) -> int:
 
 def unname(tx: Tx, after: UUID, last: UUID, ids: Sequence[UUID]) -> int:
     return tx.run(UNNAME, {"after": after, "last": last, "ids": list(ids)})
+
+
+def move_cursors(tx: Tx, after: UUID, last: UUID, hashes: Sequence[bytes]) -> int:
+    return tx.run(MOVE_CURSORS, {"after": after, "last": last, "hashes": list(hashes)})
 
 
 def _keys(found: Sequence[Match]) -> dict[str, object]:
