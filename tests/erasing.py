@@ -65,6 +65,10 @@ def leave_traces(rt: Runtime, pg: Pg) -> Traces:
     service.save_subscription(rt, subscribe(former), user_id=BOB)
     _put_rows(pg, endpoint_hash(live), one[0], to_all.message_id)
     spool.append(rt.settings, [a_letter(endpoint_hash(live), to_ann.message_id)])
+    torn = spool.line(a_letter(endpoint_hash(live), to_ann.message_id))[:-9]
+    broken = spool.folder(rt.settings) / "1-0.broken"
+    broken.write_bytes(b"nobody's\n" + torn + b"\n")
+    broken.chmod(0o600)
     return Traces(live, ended, former, to_ann.message_id, to_all.message_id)
 
 

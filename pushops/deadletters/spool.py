@@ -95,6 +95,28 @@ def taken(path: Path) -> Iterator[Held | None]:
         os.close(number)
 
 
+def blank(settings: Settings, needles: Sequence[bytes]) -> int:
+    """Overwrite every line that is no letter and holds one of these; how many. Raises SpoolError and OSError.
+
+    In place and byte for byte, so that whoever adds a line meanwhile loses none.
+    """
+    where = folder(settings)
+    return sum(_blank(path, needles) for path in where.glob(f"*{BROKEN}")) if where.is_dir() else 0
+
+
+def _blank(path: Path, needles: Sequence[bytes]) -> int:
+    found = place = 0
+    with path.open("r+b") as file:
+        _check(os.fstat(file.fileno()), stat.S_ISREG, others=NOBODY_ELSE)
+        for each in file.read().splitlines(keepends=True):
+            if any(needle in each for needle in needles):
+                os.pwrite(file.fileno(), b"\n" * len(each), place)
+                found += 1
+            place += len(each)
+        os.fsync(file.fileno())
+    return found
+
+
 def _own_file(where: Path) -> int:
     """The first file of this process that nobody has in hand and that has room; locked, at its end."""
     for n in range(FILES):

@@ -4,6 +4,7 @@ Each step is a short transaction that writes down what it did, so that a kill co
 nothing. A last round that finds nothing is what makes the receipt true whatever was in flight in the first.
 """
 
+import json
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from uuid import UUID
 import redis
 
 from pushops.db import Tx
-from pushops.deadletters import tending
+from pushops.deadletters import spool, tending
 from pushops.delivery import finishing, payloads
 from pushops.delivery.errors import PayloadStoreError
 from pushops.erasure.asking import take
@@ -120,7 +121,7 @@ def _walk_page(rt: Runtime, standing: Standing, names: list[Named], after: UUID,
 def _reach(rt: Runtime, request_id: UUID, subject: Subject) -> None:
     """All that is not the ledger."""
     _forget_contacts(rt, subject)
-    tending.tend(rt)  # letters of this host's spool: those of who is forgotten are dropped as they come in
+    _empty_spool(rt, request_id, subject)
     if subject.user is not None:
         _reach_messages(rt, request_id, subject.user)
     for store, statement in REACH.items():
@@ -165,6 +166,21 @@ def _forget_contacts(rt: Runtime, subject: Subject) -> None:
     if rt.redis is not None and subject.hashes:
         with suppress(redis.RedisError, OSError):
             rt.redis.delete(*(seen_key(rt.settings, chain, each) for each in subject.hashes))
+
+
+def _empty_spool(rt: Runtime, request_id: UUID, subject: Subject) -> None:
+    """Of this host: letters of who is forgotten are dropped as they are brought in, broken lines are blanked."""
+    tending.tend(rt)
+    needles = [each.hex().encode() for each in subject.hashes]
+    if subject.user is not None:
+        needles.append(json.dumps(subject.user).encode())
+    try:
+        blanked = spool.blank(rt.settings, needles) if needles else 0
+    except (spool.SpoolError, OSError) as error:
+        rt.events.emit("erasure.held", request=str(request_id), why=f"spool: {type(error).__name__}")
+        raise
+    with rt.db.transaction() as tx:
+        _write(tx, request_id, Met({"spool": blanked}))
 
 
 def _write(tx: Tx, request_id: UUID, met: Met) -> None:

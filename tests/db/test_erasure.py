@@ -68,13 +68,13 @@ def test_after_an_erasure_nothing_that_is_stored_names_the_user_or_their_endpoin
     for digest in ann.hers:
         assert after.count(digest.hex()) == 1, "the hash stands on the suppression list and nowhere else"
         assert not [form for form in forms(digest)[1:] if form in after]
+    assert "nobody's" in after, "what is not theirs stays in the spool"
     assert not has_object(rt, ref)
     assert scalar(pg, "SELECT count(*) FROM suppression") == 2
 
 
-def test_the_receipt_says_what_went_from_where_and_whose_it_was_by_a_keyed_hmac(
-    rt: Runtime, pg: Pg, ann: Traces
-) -> None:
+@pytest.mark.usefixtures("ann")
+def test_the_receipt_says_what_went_from_where_and_whose_it_was_by_a_keyed_hmac(rt: Runtime) -> None:
     asked = erasures.erase(rt, user=ANN, actor=ACTOR)
     apply(rt)
     receipt = erasures.show_request(rt, asked.request_id)
@@ -94,6 +94,7 @@ def test_the_receipt_says_what_went_from_where_and_whose_it_was_by_a_keyed_hmac(
         "messages",
         "payloads",
         "recipient lists",
+        "spool",
     }
     assert receipt.receipt["subscriptions"] == 2
 
@@ -109,7 +110,8 @@ def test_who_has_the_endpoint_now_keeps_it_and_what_is_theirs(rt: Runtime, pg: P
     assert service.touch(rt, ann.former).advice is Advice.KEEP
 
 
-def test_messages_and_days_count_as_before(rt: Runtime, pg: Pg, ann: Traces) -> None:
+@pytest.mark.usefixtures("ann")
+def test_messages_and_days_count_as_before(rt: Runtime, pg: Pg) -> None:
     counts = """SELECT message_id, count(*) FROM push_dispatch GROUP BY 1 ORDER BY 1"""
     started = """SELECT began_at::date, count(*) FROM subscription_period GROUP BY 1"""
     before, days = pg.execute(counts).fetchall(), pg.execute(started).fetchall()
@@ -180,7 +182,7 @@ def test_an_import_refuses_what_was_erased_and_stores_the_rest(rt: Runtime, ann:
     assert isinstance(found[1], Saved)
 
 
-def test_an_endpoint_alone_can_be_erased_and_its_user_keeps_the_others(rt: Runtime, pg: Pg, ann: Traces) -> None:
+def test_an_endpoint_alone_can_be_erased_and_its_user_keeps_the_others(rt: Runtime, ann: Traces) -> None:
     asked = erasures.erase(rt, endpoint=ann.live, actor=ACTOR)
     assert asked.rows == 1
     apply(rt)
