@@ -20,12 +20,10 @@ from pushops.subscriptions.keychain import AUTH, Keychain
 from pushops.subscriptions.material import is_point
 
 _USUAL: Final = frozenset(("endpoint", "keys", "user", "tags", "origin", "created_at"))
-_ENDPOINT: Final = re.compile(r'[!"$-\[\]-~]+')
 # Without padding, and with zeros in the spare bits of the last character.
 _P256DH: Final = re.compile(r"[A-Za-z0-9_-]{86}[AEIMQUYcgkosw048]")
 _AUTH: Final = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")
-_STANDARD: Final = str.maketrans("-_", "+/")
-_NAME: Final = re.compile(r"[ -\[\]-~]{1,128}")  # neither what COPY escapes nor what is too long for any name
+_LONGEST: Final = 128  # characters of a name, whatever it names
 _TAGS: Final = 100
 _HTTPS: Final = len("https://")
 _HOSTS: Final = 1024  # vendors have thousands of names at most, and rules of one's own may allow any
@@ -58,12 +56,12 @@ class Quick:
         service, p256dh, auth = self.hosts.get(_host(endpoint)), keys.get("p256dh"), keys.get("auth")
         if service is None or type(p256dh) is not str or type(auth) is not str:
             return None
-        if not (_ENDPOINT.fullmatch(endpoint) and _P256DH.fullmatch(p256dh) and _AUTH.fullmatch(auth)):
+        if not (_is_plain(endpoint) and " " not in endpoint and "#" not in endpoint):
             return None
-        if not is_point(a2b_base64(p256dh.translate(_STANDARD) + "=")):
+        if not (_P256DH.fullmatch(p256dh) and _AUTH.fullmatch(auth) and is_point(_decode(p256dh + "="))):
             return None
         digest = hashlib.sha256(endpoint.encode()).digest()
-        sealed = self.chain.ring.seal(AUTH, digest, a2b_base64(auth.translate(_STANDARD) + "=="))
+        sealed = self.chain.ring.seal(AUTH, digest, _decode(auth + "=="))
         return lines.begin(number, digest, endpoint, service, p256dh, sealed)
 
     def _known(self, row: Mapping[str, Any]) -> str | None:
@@ -91,19 +89,31 @@ def _host(endpoint: str) -> str:
     return endpoint if end < 0 else endpoint[:end]
 
 
+def _decode(text: str) -> bytes:
+    return a2b_base64(text.replace("-", "+").replace("_", "/"))
+
+
+def _is_plain(text: str) -> bool:
+    """Visible ASCII and spaces, and nothing that COPY would take for its own."""
+    return text.isascii() and text.isprintable() and "\\" not in text
+
+
+def _is_name(value: object) -> bool:
+    return type(value) is str and 0 < len(value) <= _LONGEST and _is_plain(value)
+
+
 def _name(value: object) -> str | None:
     if value is None:
         return lines.NULL
-    return value if type(value) is str and _NAME.fullmatch(value) else None
+    return value if _is_name(value) else None  # type: ignore[return-value]
 
 
 def _tags(value: object) -> str | None:
     if value is None:
         return lines.NULL
-    plain = (
-        type(value) is list and len(value) <= _TAGS and all(type(one) is str and _NAME.fullmatch(one) for one in value)
-    )
-    return _array(tuple(value)) if plain else None  # type: ignore[arg-type]
+    if type(value) is not list or len(value) > _TAGS or not all(map(_is_name, value)):
+        return None
+    return _array(tuple(value))
 
 
 @lru_cache(maxsize=1024)  # an application has few sets of tags
