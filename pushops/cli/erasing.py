@@ -1,5 +1,6 @@
 """``pushops subscription erase``, ``hold``, ``release`` and ``export``: what a person, or a court, may ask for."""
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -7,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from pushops.cli.context import actor, opened
-from pushops.cli.output import Json, note, print_json, say
+from pushops.cli.output import Json, as_plain, note, print_json, say
 from pushops.doorbell import Doorbell
 from pushops.erasure import exporting
 from pushops.erasure import service as erasures
@@ -77,7 +78,7 @@ def export(
     """All that is stored about a user, as JSON lines, for that user. Keys, secrets and payloads are left out."""
     with opened() as rt:
         for row in exporting.export(rt, user, actor=actor()):
-            print_json(row)
+            sys.stdout.write(json.dumps(row, default=as_plain) + "\n")
     note(exporting.LEFT_OUT)
 
 

@@ -26,7 +26,7 @@ def list_(
     with opened() as rt:
         found, stand = erasures.list_requests(rt, done=all_, limit=limit), erasures.standing(rt)
     if json_:
-        print_json({"standing": stand, "requests": [vars(each) | {"state": each.state} for each in found]})
+        print_json({"standing": stand, "requests": [_fields(each) for each in found]})
         return
     rows = [(str(each.request_id)[:8], each.of, each.state, each.asked_at, each.done_at, each.waits) for each in found]
     print_table(("REQUEST", "OF A", "STATE", "ASKED", "DONE", "WAITS FOR"), rows, empty="nobody waits to be forgotten")
@@ -43,14 +43,14 @@ def show(
     with opened() as rt:
         found = erasures.show_request(rt, unique(request, "request", lambda text: erasures.requests_like(rt, text)))
     if json_:
-        print_json(vars(found) | {"state": found.state})
+        print_json(_fields(found))
         return
     print_fields(
         {
             "request": found.request_id,
             "of": found.of,
             "state": found.state,
-            "user HMAC": found.user_hmac and found.user_hmac.hex(),
+            "user HMAC": _hmac(found),
             "asked": found.asked_at,
             "asked by": found.asked_by,
             "held since": found.held_at,
@@ -61,3 +61,11 @@ def show(
         }
     )
     note(erasures.OTHER_SPOOLS)
+
+
+def _fields(found: erasures.Request) -> dict[str, object]:
+    return {**vars(found), "user_hmac": _hmac(found), "state": found.state}
+
+
+def _hmac(found: erasures.Request) -> str | None:
+    return None if found.user_hmac is None else found.user_hmac.hex()

@@ -163,7 +163,7 @@ def test_a_confirmation_or_a_new_opt_in_lifts_it(rt: Runtime, pg: Pg, ann: Trace
 
 
 def test_while_a_request_is_open_nothing_comes_back_and_a_confirmation_counts_at_its_end(
-    rt: Runtime, pg: Pg, ann: Traces
+    rt: Runtime, ann: Traces
 ) -> None:
     erasures.erase(rt, user=ANN, actor=ACTOR)
     with pytest.raises(SubscriptionRefused):

@@ -18,8 +18,10 @@ from pushops.subscriptions.identity import endpoint_hash
 from tests import ledger as made
 from tests.browser import new_endpoint, subscribe
 from tests.erasing import apply
+from tests.replay_faults import standing
 from tests.sending import send_to
-from tests.sweepdb import in_background, scalar, wait_blocked
+from tests.sweepdb import in_background, scalar
+from tests.sweeping import wait_until
 
 Pg = psycopg.Connection[Any]
 
@@ -39,7 +41,7 @@ def test_a_registration_that_commits_while_its_endpoint_is_erased_does_not_survi
     with psycopg.connect(database_url) as conn:
         service.save_subscription(runtime, subscribe(endpoint), user_id="ann", conn=conn)
         with in_background(lambda: erasures.erase(runtime, endpoint=endpoint, actor="test")) as asked:
-            wait_blocked(pg, conn.info.backend_pid)
+            wait_until(lambda: standing(pg))
             conn.commit()
             asked.result(timeout=30)
     assert live(pg, endpoint) == 0
@@ -57,7 +59,7 @@ def test_a_registration_that_waited_for_an_erasure_is_refused(
     with psycopg.connect(database_url) as conn:
         erasures.erase(runtime, endpoint=endpoint, actor="test", conn=conn)
         with in_background(lambda: service.save_subscription(runtime, subscribe(endpoint), user_id="ann")) as saved:
-            wait_blocked(pg, conn.info.backend_pid)
+            wait_until(lambda: standing(pg))
             conn.commit()
             with pytest.raises(SubscriptionRefused, match="erased"):
                 saved.result(timeout=30)

@@ -63,7 +63,7 @@ SELECT request_id, user_id, endpoint_hash, asked_at, rounds, found, cursor, wait
 ADVANCE: Final[LiteralString] = """
 UPDATE {schema}.erasure_request
    SET cursor = coalesce(%(cursor)s::uuid, cursor), found = found + %(found)s::bigint,
-       waits = coalesce(%(waits)s::text, waits), receipt = %(receipt)s::jsonb
+       waits = coalesce(waits, %(waits)s::text), receipt = %(receipt)s::jsonb
  WHERE request_id = %(request)s::uuid"""
 NEXT_ROUND: Final[LiteralString] = """
 UPDATE {schema}.erasure_request SET rounds = rounds + 1, found = 0, cursor = NULL
