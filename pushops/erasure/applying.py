@@ -30,6 +30,7 @@ from pushops.sweeps.sql import PLAN_INDEX
 MESSAGES: Final = 2_000  # a page of the walk: as many look-ups for each endpoint, some milliseconds
 ROWS: Final = 1_000
 OBJECTS: Final = 100
+UNSETTLED: Final = "a transaction from before is still open"
 
 
 def carry_on(rt: Runtime, request_id: UUID, stop_at: float) -> Progress:
@@ -65,7 +66,7 @@ def _begin(rt: Runtime, request_id: UUID) -> Standing | Progress:
             found = replace(found, held=found.held or more.held)
             requests.name_former(tx, request_id, user)
         if standing.cursor is None:
-            requests.no_wait(tx, request_id)
+            requests.begin_round(tx, request_id)
     return Progress.HELD if found.held else standing
 
 
@@ -196,12 +197,15 @@ def _wait(rt: Runtime, request_id: UUID, why: str) -> Progress:
 
 
 def _end_round(rt: Runtime, request_id: UUID) -> Progress | None:
-    """Done after a round that found nothing and waited for nothing; None where there is another one to do."""
+    """Done after a settled round that found nothing and waited for nothing; None where there is another one to do."""
     with rt.db.transaction() as tx:
         standing = requests.lock(tx, request_id)
         if standing is None:
             return Progress.DONE
         came_back = requests.of_request(tx, request_id)  # or is held since this round began
+        if standing.rounds and not standing.settled and standing.waits is None:
+            standing = replace(standing, waits=UNSETTLED)
+            requests.advance(tx, standing, Met(waits=UNSETTLED))
         if standing.waits is not None or standing.found or standing.rounds == 0 or came_back:
             requests.next_round(tx, request_id)
             return None if standing.waits is None else Progress.WAITS

@@ -79,6 +79,35 @@ def test_a_new_endpoint_of_the_user_that_commits_after_the_request_goes_with_the
     assert service.touch(runtime, endpoint).advice == "unsubscribe"
 
 
+def test_no_receipt_is_written_while_a_transaction_from_before_may_still_write(
+    runtime: Runtime, pg: Pg, database_url: str
+) -> None:
+    """A page of a fan-out, or a registration, that had begun before the request and commits minutes after it."""
+    endpoint = new_endpoint()
+    with psycopg.connect(database_url) as conn:
+        service.save_subscription(runtime, subscribe(endpoint), user_id="ann", conn=conn)
+        request = erasures.erase(runtime, user="ann", actor="test").request_id
+        for _ in range(3):
+            assert applying.carry_on(runtime, request, time.monotonic() + 5) is Progress.WAITS
+        assert erasures.show_request(runtime, request).waits == applying.UNSETTLED
+        conn.commit()
+    apply(runtime)
+    assert scalar(pg, "SELECT count(*) FROM push_subscription") == 0
+    assert erasures.show_request(runtime, request).receipt["subscriptions"] == 1
+
+
+def test_an_old_snapshot_that_has_written_nothing_yet_is_waited_for_too(runtime: Runtime, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        conn.execute("SELECT count(*) FROM pushops.push_subscription")
+        request = erasures.erase(runtime, user="ann", actor="test").request_id
+        for _ in range(3):
+            assert applying.carry_on(runtime, request, time.monotonic() + 5) is Progress.WAITS
+        conn.execute("ROLLBACK")
+    apply(runtime)
+    assert erasures.show_request(runtime, request).state == "done"
+
+
 def test_what_a_sender_has_in_hand_is_waited_for_and_then_forgotten(runtime: Runtime, pg: Pg) -> None:
     endpoint = new_endpoint()
     service.save_subscription(runtime, subscribe(endpoint), user_id="ann")

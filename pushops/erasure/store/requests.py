@@ -58,7 +58,7 @@ HOLD: Final[LiteralString] = """
 UPDATE {schema}.erasure_request SET held_at = coalesce(held_at, now())
  WHERE request_id = %(request)s::uuid AND done_at IS NULL"""
 LOCK: Final[LiteralString] = """
-SELECT request_id, user_id, endpoint_hash, asked_at, rounds, found, cursor, waits, receipt
+SELECT request_id, user_id, endpoint_hash, asked_at, rounds, settled, found, cursor, waits, receipt
   FROM {schema}.erasure_request WHERE request_id = %(request)s::uuid AND done_at IS NULL FOR UPDATE"""
 ADVANCE: Final[LiteralString] = """
 UPDATE {schema}.erasure_request
@@ -68,8 +68,18 @@ UPDATE {schema}.erasure_request
 NEXT_ROUND: Final[LiteralString] = """
 UPDATE {schema}.erasure_request SET rounds = rounds + 1, found = 0, cursor = NULL
  WHERE request_id = %(request)s::uuid"""
-NO_WAIT: Final[LiteralString] = """
-UPDATE {schema}.erasure_request SET waits = NULL WHERE request_id = %(request)s::uuid"""
+# Whoever began before the request was committed may still write what it is about: a fan-out's page, a registration. A
+# round counts as the last one only if none of them was left when it began. Others' snapshots are seen where they are
+# of our own role, or with pg_monitor; transactions that write are always seen.
+BEGIN_ROUND: Final[LiteralString] = """
+UPDATE {schema}.erasure_request
+   SET waits = NULL, begun_xid = coalesce(begun_xid, pg_snapshot_xmax(pg_current_snapshot())),
+       settled = begun_xid IS NOT NULL AND pg_snapshot_xmin(pg_current_snapshot()) >= begun_xid
+                 AND NOT EXISTS (SELECT FROM pg_stat_activity AS a
+                                  WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+                                    AND a.backend_type = 'client backend' AND a.backend_xmin IS NOT NULL
+                                    AND age(a.backend_xmin) > age(begun_xid::xid))
+ WHERE request_id = %(request)s::uuid"""
 
 # The receipt is what is left. Who confirmed meanwhile may come back from now on.
 FINISH: Final[LiteralString] = """
@@ -119,6 +129,7 @@ class Standing:
     endpoint_hash: bytes | None
     asked_at: datetime
     rounds: int
+    settled: bool
     found: int
     cursor: UUID | None
     waits: str | None
@@ -209,8 +220,8 @@ def next_round(tx: Tx, request_id: UUID) -> None:
     tx.run(NEXT_ROUND, {"request": request_id})
 
 
-def no_wait(tx: Tx, request_id: UUID) -> None:
-    tx.run(NO_WAIT, {"request": request_id})
+def begin_round(tx: Tx, request_id: UUID) -> None:
+    tx.run(BEGIN_ROUND, {"request": request_id})
 
 
 def finish(tx: Tx, request_id: UUID) -> None:

@@ -3,7 +3,9 @@
 -- One row for each person or endpoint that is to be forgotten. Who it is stands in it until that is done; what is left
 -- then is the receipt: a keyed HMAC of the user, when, and how many rows of which store. A round looks through every
 -- store once: cursor is the last message that it looked at, found what it met so far, and the request is done after a
--- round that found nothing. held_at: somebody holds one of the rows for a court or a dispute.
+-- round that found nothing. settled: when the round began
+-- every transaction was over that may not have known of the request, begun_xid being the first one that did. held_at:
+-- somebody holds one of the rows for a court or a dispute.
 CREATE TABLE {schema}.erasure_request (
   request_id     uuid PRIMARY KEY DEFAULT {schema}.new_id(),
   user_hmac      bytea,
@@ -13,6 +15,8 @@ CREATE TABLE {schema}.erasure_request (
   asked_by       text NOT NULL,
   held_at        timestamptz,
   rounds         integer NOT NULL DEFAULT 0,
+  begun_xid      xid8,
+  settled        boolean NOT NULL DEFAULT false,
   found          bigint NOT NULL DEFAULT 0,
   cursor         uuid,
   waits          text,
