@@ -1,13 +1,17 @@
 """The checking of a source's rows, in this process while they are few, else in processes of their own."""
 
 import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from multiprocessing import get_context
-from typing import Final
+from multiprocessing import get_context, parent_process
+from typing import ClassVar, Final
 
+from pushops.errors import PushopsError
 from pushops.importing.checking import Checked, Checker, checker
 from pushops.importing.sources import Form, Numbered, Source
 from pushops.importing.words import Rules
@@ -17,6 +21,12 @@ from pushops.subscriptions.keychain import keychain
 CHUNK: Final = 2_000  # rows: a megabyte, and some tens of milliseconds of checking
 ALONE: Final = 10_000  # rows: so many are checked while other processes would start
 AHEAD: Final = 2  # chunks for each process: what is read ahead bounds the memory
+
+
+class CrewError(PushopsError):
+    """A process of the crew ended; nothing was stored."""
+
+    label: ClassVar[str] = "import_crew"
 
 
 def check_all(settings: Settings, source: Source, rules: Rules, processes: int | None = None) -> Iterator[Checked]:
@@ -41,6 +51,10 @@ def _in_processes(
             while len(waiting) < crew * AHEAD and (chunk := list(islice(source.rows, CHUNK))):
                 waiting.append(pool.submit(_check, chunk))
             yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise CrewError(
+            "expected the processes that check rows to live, one ended: out of memory? Import again"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -49,7 +63,17 @@ _checkers: Final[list[Checker]] = []  # of a process of the crew: made once, sin
 
 
 def _prepare(settings: Settings, form: Form, rules: Rules) -> None:
+    """Who started us is told of an interrupt and ends us; where it was killed, nobody else would."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _checkers.append(checker(keychain(settings), form, rules))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _check(chunk: Sequence[Numbered]) -> Checked:

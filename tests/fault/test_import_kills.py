@@ -18,7 +18,7 @@ from pushops.subscriptions import service as subscriptions
 from tests.browser import subscribe
 from tests.importing import everything, staged
 from tests.rows import Pg
-from tests.sweeping import as_environment, count, wait_until
+from tests.sweeping import DEADLINE, as_environment, count, wait_until
 
 ROWS: Final = 12_000  # beyond what one process checks alone
 PROGRAM: Final = "from pushops.cli.main import run; run()"
@@ -38,9 +38,45 @@ def stored(pg: Pg) -> int:
     return count(pg, "SELECT count(*) FROM push_subscription")
 
 
+def staged_rows(pg: Pg) -> int:
+    return count(pg, "SELECT count(*) FROM import_staging")
+
+
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def ended(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.long
+def test_killed_while_it_checks_it_leaves_no_process_behind(settings: Settings, pg: Pg, tmp_path: Path) -> None:
+    keys = subscribe()["keys"]
+    file = write(tmp_path / "rows.jsonl", [subscribe() | {"keys": keys} for _ in range(ROWS * 10)])
+    child = importing(file, settings, PROGRAM)
+    wait_until(lambda: staged_rows(pg) > ROWS, 60, expected="the crew checks rows")
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate(timeout=DEADLINE)  # whose standard output the crew has too
+    wait_until(lambda: ended(child.pid), expected="the crew ends with who started it")
+    assert stored(pg) == 0
+
+
+@pytest.mark.long
+def test_a_crew_that_is_killed_ends_the_import_with_a_word(settings: Settings, pg: Pg, tmp_path: Path) -> None:
+    keys = subscribe()["keys"]
+    file = write(tmp_path / "rows.jsonl", [subscribe() | {"keys": keys} for _ in range(ROWS * 10)])
+    child = importing(file, settings, PROGRAM)
+    wait_until(lambda: staged_rows(pg) > ROWS, 60, expected="the crew checks rows")
+    for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text(encoding="ascii").split():
+        os.kill(int(pid), signal.SIGKILL)
+    child.communicate(timeout=DEADLINE)
+    assert (child.returncode, stored(pg), staged(pg)) == (1, 0, 0)
 
 
 @pytest.mark.long
@@ -55,7 +91,7 @@ def test_killed_while_it_stores_it_is_completed_by_the_next(
         before = stored(pg)
         wait_until(lambda before=before: stored(pg) > before + 500, expected="rows are stored")  # type: ignore[misc]
         os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        child.communicate()
         assert stored(pg) < ROWS, f"kill {turn} came in the middle"
         assert staged(pg) > 0, "a killed import can tidy nothing"
         pg.execute("UPDATE subscription_import SET alive_until = now() - interval '1 second'")
