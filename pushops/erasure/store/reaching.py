@@ -104,8 +104,9 @@ SELECT count(*)::integer FROM gone"""
 # user that nobody is: without a name it would be a message to everybody.
 CANCEL_MESSAGES: Final[LiteralString] = """
 UPDATE {schema}.push_message
-   SET state = 'cancelling', cancelled_at = now(), cancelled_by = 'erasure', look_at = now(), finish_cursor = NULL
- WHERE to_user = %(user)s::text AND state IN ('waiting', 'fanning_out', 'sending')"""
+   SET state = 'cancelling', cancelled_at = coalesce(cancelled_at, now()),
+       cancelled_by = coalesce(cancelled_by, 'erasure'), look_at = now(), finish_cursor = NULL
+ WHERE to_user = %(user)s::text AND state IN ('waiting', 'fanning_out', 'sending', 'cancelling')"""
 OPEN_MESSAGES: Final[LiteralString] = """
 SELECT EXISTS (SELECT FROM {schema}.push_message WHERE to_user = %(user)s::text AND state <> 'closed')"""
 PAYLOADS: Final[LiteralString] = """
