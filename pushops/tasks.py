@@ -25,8 +25,8 @@ from pushops.events import Events
 from pushops.events.log import log_sink
 from pushops.importing import staging
 from pushops.retention import orphans
+from pushops.retention.catalog import catalog
 from pushops.retention.partitions import service as partitions
-from pushops.retention.policies import SWEEPS
 from pushops.rolling import seal
 from pushops.runtime import Runtime, open_runtime, settings_or_sandbox
 from pushops.sweeps import service
@@ -115,7 +115,7 @@ def _count_unknown(name: str = "", **_: object) -> None:
 def dispatch_sweep(name: str) -> None:
     """Look at a sweep: open its run or join it, and ring for its next batches."""
     rt = current_runtime()
-    sweep = SWEEPS.get(str(name))
+    sweep = catalog(rt).get(str(name))
     if sweep is None:
         rt.events.emit("sweep.unknown_id", task="dispatch_sweep", reason="unknown sweep")
         return
@@ -129,7 +129,7 @@ def sweep_batches(run_id: str, batch_ids: Sequence[str] = ()) -> None:
     ids = _parse_ids(rt, "sweep_batches", run_id, batch_ids)
     if ids is None:
         return
-    done = work(rt, SWEEPS, ids[0], ids[1:])
+    done = work(rt, catalog(rt), ids[0], ids[1:])
     if done.ring_after is not None:
         _publish(rt, sweep_batches, [str(done.next_run or run_id)], done.ring_after)
     if done.more_pages:
@@ -142,19 +142,21 @@ def more_pages(run_id: str) -> None:
     rt = current_runtime()
     ids = _parse_ids(rt, "more_pages", run_id)
     if ids is not None:
-        service.continue_run(rt, SWEEPS, bell(rt), ids[0])
+        service.continue_run(rt, catalog(rt), bell(rt), ids[0])
 
 
 @app.task(name="pushops.tend_sweeps")
 def tend_sweeps() -> None:
     """Find what was lost: messages, workers, valves that opened again."""
-    service.tend(current_runtime(), SWEEPS, bell(current_runtime()), granting=False)
+    rt = current_runtime()
+    service.tend(rt, catalog(rt), bell(rt), granting=False)
 
 
 @app.task(name="pushops.resume_sweeps")
 def resume_sweeps() -> None:
     """Give every open run another slot of its time budget."""
-    service.tend(current_runtime(), SWEEPS, bell(current_runtime()), granting=True)
+    rt = current_runtime()
+    service.tend(rt, catalog(rt), bell(rt), granting=True)
 
 
 @app.task(name="pushops.reseal_auth")
@@ -213,7 +215,7 @@ def drain_dlq(run_id: str | None = None, **words: Any) -> None:  # noqa: ANN401 
         if run_id is not None:
             ids = _parse_ids(rt, "drain_dlq", run_id)
             if ids is not None:
-                service.continue_run(rt, SWEEPS, bell(rt), ids[0])
+                service.continue_run(rt, catalog(rt), bell(rt), ids[0])
             return
         meant, options = replays.parse_words(words)
         replays.drain(rt, meant, options, bell(rt), started_by="task")

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from pushops.db import migrate
 from pushops.errors import NotFoundError, RefusedError, SettingsError, TransientDatabaseError
-from pushops.retention.policies import SWEEPS
+from pushops.retention.catalog import catalog
 from pushops.runtime import NO_DATABASE, Runtime, open_runtime, settings_or_sandbox
 from pushops.settings import Settings
 from pushops.sweeps import history
@@ -74,12 +74,18 @@ def quieter(settings: Settings) -> Settings:
     return settings
 
 
-def sweep_named(name: str) -> Sweep:
-    """A sweep of the catalog; what is close is suggested."""
-    if name in SWEEPS:
-        return SWEEPS[name]
-    close = difflib.get_close_matches(name, SWEEPS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(SWEEPS)}"
+def sweep_named(rt: Runtime, name: str) -> Sweep:
+    """A sweep of the catalog. Raises RefusedError for one of a table of yours that cannot be walked."""
+    return catalog(rt)[known_sweep(rt, name)]
+
+
+def known_sweep(rt: Runtime, name: str) -> str:
+    """The name, where a sweep is called so; what is close is suggested."""
+    known = catalog(rt)
+    if name in known:
+        return name
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
     raise typer.BadParameter(f"no sweep is called {name!r}: {hint}")
 
 

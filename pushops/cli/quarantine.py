@@ -5,7 +5,7 @@ from uuid import UUID
 
 import typer
 
-from pushops.cli.context import SweepName, actor, opened, sweep_named, unique
+from pushops.cli.context import SweepName, actor, known_sweep, opened, sweep_named, unique
 from pushops.cli.output import Json, print_json, say, tell
 from pushops.runtime import Runtime
 from pushops.sweeps import history, service
@@ -22,8 +22,8 @@ def list_(
     json_: Json = False,
 ) -> None:
     """What was set apart, newest first, with the error that did it; without an identity it is a whole page."""
-    sweep = sweep_named(name).name if name else None
     with opened() as rt:
+        sweep = known_sweep(rt, name) if name else None
         found = service.quarantined(rt, sweep, released=released, limit=limit)
     if json_:
         print_json(found)
@@ -44,10 +44,10 @@ def release(
     json_: Json = False,
 ) -> None:
     """Let the next run look at them again."""
-    found = sweep_named(name)
     if bool(ids) == every:
         raise typer.BadParameter("expected ids, or --all")
     with opened() as rt:
+        found = sweep_named(rt, name)
         named = [_named(rt, found, text) for text in ids] if ids else None
         count = service.release(rt, found, actor=actor(), ids=named)
     tell({"sweep": found.name, "released": count}, f"{count} released", json_=json_)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from pushops.cli.context import actor, opened, run_named, sweep_named
+from pushops.cli.context import actor, known_sweep, opened, run_named
 from pushops.cli.exits import DOCUMENTED, Exit, exit_of
 from pushops.cli.output import Json, note, print_fields, print_json, print_table, say, short, shown
 from pushops.cli.progress import follow_run
@@ -48,8 +48,8 @@ def list_(
     json_: Json = False,
 ) -> None:
     """The latest runs, newest first."""
-    name = sweep_named(sweep).name if sweep else None
     with opened() as rt:
+        name = known_sweep(rt, sweep) if sweep else None
         found = [service.show_run(rt, run.run_id) for run in service.recent_runs(rt, name, limit)]
     if json_:
         print_json([as_json(run, done) for run, done in found])

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from pushops.cli import quarantine
-from pushops.cli.context import SweepName, actor, opened, sweep_named
+from pushops.cli.context import SweepName, actor, known_sweep, opened, sweep_named
 from pushops.cli.exits import DOCUMENTED, Exit
 from pushops.cli.output import Json, duration, note, print_fields, print_json, print_table, say, short, tell
 from pushops.cli.progress import follow_run
 from pushops.cli.run import Timeout, Why, ago, as_json, finish, state_of
-from pushops.errors import BrokerError, SettingsError
-from pushops.retention.policies import SWEEPS
+from pushops.errors import BrokerError, RefusedError, SettingsError
+from pushops.retention.catalog import catalog
 from pushops.runtime import Runtime
 from pushops.settings import format_duration
 from pushops.sweeps import history, runs, service, store
@@ -51,7 +51,7 @@ def sweep() -> None:
 def list_(json_: Json = False) -> None:
     """All sweeps: what each does, its windows, and what it is doing now; and what else a pause may hold."""
     with opened() as rt:
-        found = [_about(rt, sweep) for sweep in SWEEPS.values()] + [_about_other(rt, name) for name in BESIDE]
+        found = [_about_named(rt, name) for name in catalog(rt)] + [_about_other(rt, name) for name in BESIDE]
     if json_:
         print_json(found)
         return
@@ -72,7 +72,7 @@ def preview_(name: SweepName, force: Force = False, limit: Limit = None, json_: 
     """What a run would do: rows, cut-offs, batches, valves, time. Nothing is changed."""
     with opened() as rt:
         order = Order(started_by=actor(), force=force, row_limit=limit)
-        _show(preview(rt, sweep_named(name), order), json_=json_)
+        _show(preview(rt, sweep_named(rt, name), order), json_=json_)
 
 
 @app.command("run", epilog=DOCUMENTED)
@@ -89,8 +89,9 @@ def run_(
     """Open the sweep's run, or join the open one, and let the workers do it; the run's id is printed."""
     if inline and (wait or timeout):
         raise typer.BadParameter("--inline waits by itself, for as long as PUSHOPS_SWEEP_BUDGET_MS says")
-    found, order = sweep_named(name), Order(started_by=actor(), force=force, row_limit=limit)
+    order = Order(started_by=actor(), force=force, row_limit=limit)
     with opened() as rt:
+        found = sweep_named(rt, name)
         if dry_run:
             _show(preview(rt, found, order), json_=json_)
         elif inline:
@@ -102,8 +103,8 @@ def run_(
 @app.command()
 def pause(name: SweepName, why: Why = "no reason given", json_: Json = False) -> None:
     """Let no batch of the sweep begin, in this run or the next, until it is resumed."""
-    found = None if name in BESIDE else sweep_named(name)
     with opened() as rt:
+        found = None if name in BESIDE else sweep_named(rt, name)
         if found is None:
             service.pause_named(rt, name, actor=actor(), why=why)
         else:
@@ -114,8 +115,8 @@ def pause(name: SweepName, why: Why = "no reason given", json_: Json = False) ->
 @app.command()
 def resume(name: SweepName, json_: Json = False) -> None:
     """Take back a pause."""
-    named = name if name in BESIDE else sweep_named(name).name
     with opened() as rt:
+        named = name if name in BESIDE else known_sweep(rt, name)
         changed = service.resume_named(rt, named, actor=actor())
     text = f"{named} may run again" if changed else f"{named} was not paused"
     tell({"sweep": named, "paused": False, "changed": changed}, text, json_=json_)
@@ -124,8 +125,8 @@ def resume(name: SweepName, json_: Json = False) -> None:
 @app.command()
 def acknowledge(name: SweepName, json_: Json = False) -> None:
     """Say that a shortened retention window is meant, so that the sweep may use it."""
-    found = sweep_named(name)
     with opened() as rt:
+        found = sweep_named(rt, name)
         windows = runs.windows_of(rt.settings, found)
         service.acknowledge(rt, found, actor=actor())
     text = f"{found.name} may use {_windows(windows)}"
@@ -135,7 +136,7 @@ def acknowledge(name: SweepName, json_: Json = False) -> None:
 def work_here(rt: Runtime, sweep: Sweep, order: Order, *, json_: bool) -> None:
     """Open the run, or join it, and work on it in this process."""
     with follow_run() as told:
-        run = run_inline(rt, SWEEPS, sweep, order, told)
+        run = run_inline(rt, catalog(rt), sweep, order, told)
     _say_ignored(run, order)
     finish(rt, run, json_=json_)
 
@@ -219,6 +220,14 @@ def _about(rt: Runtime, sweep: Sweep) -> dict[str, Any]:
     }
 
 
+def _about_named(rt: Runtime, name: str) -> dict[str, Any]:
+    """A table of yours that cannot be walked keeps nobody from seeing the other sweeps."""
+    try:
+        return _about(rt, sweep_named(rt, name))
+    except RefusedError as error:
+        return _about_other(rt, name, meaning=f"cannot run: {error}")
+
+
 def _state_of_runs(found: list[RunRow]) -> str:
     """One open run's own words; of several, which filters have one, only how many."""
     if len(found) > 1:
@@ -226,7 +235,7 @@ def _state_of_runs(found: list[RunRow]) -> str:
     return state_of(found[0]) if found else "idle"
 
 
-def _about_other(rt: Runtime, name: str) -> dict[str, Any]:
+def _about_other(rt: Runtime, name: str, *, meaning: str | None = None) -> dict[str, Any]:
     """What has no runs: whether somebody paused it. The other keys are those of sweeps."""
     with rt.db.transaction() as tx:
         control = store.control(tx, name)
@@ -239,8 +248,8 @@ def _about_other(rt: Runtime, name: str) -> dict[str, Any]:
         "last_look": None,
         "last_done": None,
     }
-    state = f"paused: {control.paused_why}" if control and paused else "not paused"
-    return {"name": name, "meaning": BESIDE[name], "windows": {}, "state": state, "paused": paused} | nothing
+    state = f"paused: {control.paused_why}" if control and paused else "cannot run" if meaning else "not paused"
+    return {"name": name, "meaning": meaning or BESIDE[name], "windows": {}, "state": state, "paused": paused} | nothing
 
 
 def _day(when: datetime | None) -> str:

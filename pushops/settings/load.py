@@ -66,6 +66,8 @@ def _explain(detail: ErrorDetails) -> str:
     if not field:
         return str(detail["ctx"]["error"])
     section = _section(field)
+    if section is not None and len(detail["loc"]) == 2 and detail["type"] == "value_error":  # noqa: PLR2004
+        return f"{detail['ctx']['error']}, in [{field}.{detail['loc'][1]}]"
     if section is not None and len(detail["loc"]) > 2:  # noqa: PLR2004  (field, name of the section, its own field)
         return _explain_section(section, detail)
     expected = next((m.words for m in Settings.model_fields[field].metadata if isinstance(m, Expected)), detail["msg"])

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -15,6 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from pushops.settings.own import OwnTable, own_name
 from pushops.settings.partitions import PartitionedTable
 from pushops.settings.urls import BrokerUrl, DatabaseUrl, ProxyUrl, SentryDsn
 from pushops.settings.values import (
@@ -88,6 +89,12 @@ _PartitionMap = Annotated[
     NoDecode,
     BeforeValidator(json_object),
     Expected("sections [partitions.NAME], NAME of lower-case letters, digits and hyphens"),
+]
+_SweepMap = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$"), AfterValidator(own_name)], OwnTable],
+    NoDecode,
+    BeforeValidator(json_object),
+    Expected("sections [sweeps.NAME], NAME of lower-case letters, digits and hyphens, and of no sweep that there is"),
 ]
 _RateMap = Annotated[
     dict[str, Annotated[float, Field(gt=0, le=1_000_000)]],
@@ -224,6 +231,7 @@ class Settings(BaseSettings):
 
     # Tables of yours, in pushops.toml
     partitions: _PartitionMap = {}
+    sweeps: _SweepMap = {}
 
     # Events
     log_format: Annotated[Literal["json", "console"], Expected("json or console")] = "json"

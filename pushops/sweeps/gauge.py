@@ -32,7 +32,7 @@ def read(rt: Runtime, sweep: Sweep, run: RunRow, *, on: Connection[Any] | None =
         valves.decide_pause(control),
         valves.decide_settings(run, runs.seconds_of(rt.settings, sweep)),
         valves.decide_retention(run.windows, control),
-        valves.decide_share(run, settings.sweep_max_share, braked=sweep.brake),
+        valves.decide_share(run, runs.share_of(settings, sweep), braked=sweep.brake),
         *budget,
         read_lag(rt, on),
         read_snapshot(rt, on),

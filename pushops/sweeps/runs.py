@@ -37,7 +37,7 @@ class Size:
 
 def windows_of(settings: Settings, sweep: Sweep) -> dict[str, timedelta]:
     """The windows in force, by the name that the predicate knows them by."""
-    return {w.name: sum((settings.window(name) for name in w.settings), timedelta()) for w in sweep.windows}
+    return {w.name: sum((settings.window(name) for name in w.settings), w.length) for w in sweep.windows}
 
 
 def seconds_of(settings: Settings, sweep: Sweep) -> dict[str, float]:
@@ -97,12 +97,17 @@ def page_rows(settings: Settings, control: ControlRow | None) -> int:
     return plan.page_rows(learnt, settings.sweep_batch_rows, settings.sweep_pause_ms)
 
 
+def share_of(settings: Settings, sweep: Sweep) -> float:
+    """How much of its table a run may take without force."""
+    return settings.sweep_max_share if sweep.max_share is None else sweep.max_share
+
+
 def brake_of(settings: Settings, sweep: Sweep, run: RunRow) -> int | None:
     """How many rows a run may take of its table; None where no brake is on it."""
-    braked = sweep.brake and not run.force and settings.sweep_max_share < 1
+    braked = sweep.brake and not run.force and share_of(settings, sweep) < 1
     if not braked or run.table_rows is None or run.table_rows < SHARE_FROM:
         return None
-    return int(settings.sweep_max_share * run.table_rows)
+    return int(share_of(settings, sweep) * run.table_rows)
 
 
 def open_or_join(rt: Runtime, sweep: Sweep, order: Order) -> tuple[RunRow, bool]:
@@ -122,7 +127,7 @@ def open_or_join(rt: Runtime, sweep: Sweep, order: Order) -> tuple[RunRow, bool]
     if found is not None:
         _check_same(found, order)
         return found, False
-    braked = sweep.brake and not order.force and rt.settings.sweep_max_share < 1
+    braked = sweep.brake and not order.force and share_of(rt.settings, sweep) < 1
     size = measure(rt, sweep, windows, order.filter, braked=braked)
     return _open(rt, sweep, windows, size, order)
 
@@ -219,7 +224,7 @@ def measure(rt: Runtime, sweep: Sweep, windows: Mapping[str, timedelta], filter_
         with rt.db.transaction(statement_timeout=COUNT_TIMEOUT) as tx:
             values = params_at(sweep, tx.now, windows, filter_)
             eligible = int(tx.scalar(sql.eligible(sweep), values))
-            rows = _count_up_to(tx, sweep, max(ceil(eligible / rt.settings.sweep_max_share), SHARE_FROM) + 1)
+            rows = _count_up_to(tx, sweep, max(ceil(eligible / share_of(rt.settings, sweep)), SHARE_FROM) + 1)
     except StatementTimeoutError:
         return Size(None, None, facts)
     return Size(eligible, rows, facts)

@@ -36,13 +36,13 @@ def tend(rt: Runtime, catalog: Mapping[str, Sweep], bell: Bell | None, *, granti
     with rt.db.transaction() as tx:
         open_runs = store.open_runs(tx)
     order = Order(started_by="tend", opening=False, granting=granting)
-    return [_tend_one(rt, catalog[run.sweep], bell, order, run) for run in open_runs if run.sweep in catalog]
+    return [_tend_one(rt, catalog, bell, order, run) for run in open_runs if run.sweep in catalog]
 
 
-def _tend_one(rt: Runtime, sweep: Sweep, bell: Bell | None, order: Order, run: RunRow) -> Dispatched:
+def _tend_one(rt: Runtime, catalog: Mapping[str, Sweep], bell: Bell | None, order: Order, run: RunRow) -> Dispatched:
     """What goes wrong with one run is told by its event, and must not keep the others from being looked at."""
     try:
-        return dispatch(rt, sweep, bell, replace(order, filter=run.filter))
+        return dispatch(rt, catalog[run.sweep], bell, replace(order, filter=run.filter))
     except PushopsError as error:
         return Dispatched(Outcome.FAILED, run, why=error.label)
 

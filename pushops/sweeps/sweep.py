@@ -34,13 +34,14 @@ RunOptions: TypeAlias = Mapping[str, Any]  # what a run was asked beside its fil
 class Window:
     """A retention window: ``%(name)s`` in the predicate is the run's database time less the settings' sum.
 
-    ``floor`` is repeated in SQL: whatever the settings say, no row younger than it is touched. Without settings the
+    ``length`` adds to that. ``floor`` is repeated in SQL: whatever the settings say, no row younger than it is touched. Without settings the
     window is the run's opening, and its floor nothing.
     """
 
     name: LiteralString
     settings: tuple[str, ...]
     floor: timedelta
+    length: timedelta = timedelta()  # of a table's own, which no setting of ours names
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ class Sweep:
     identity: Column = field(default=Column("id", "uuid"))
     blocks: bool = False  # may be walked along the table's blocks
     brake: bool = False  # a run must not take more than PUSHOPS_SWEEP_MAX_SHARE of the table
+    max_share: float | None = None  # instead of that setting
     max_parallel: int | Callable[[Settings], int] | None = None  # None: PUSHOPS_SWEEP_MAX_PARALLEL
     filtered: Callable[[str], Mapping[str, Any]] | None = None  # a run's filter as parameters of the predicate
     admits: Callable[[str], None] | None = None  # raises RefusedError for a filter that no run may be opened with

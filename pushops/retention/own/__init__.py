@@ -1,0 +1,1 @@
+"""Tables of yours: declared in the settings, looked at in the database, refused or walked by the engine."""
