@@ -34,8 +34,8 @@ RunOptions: TypeAlias = Mapping[str, Any]  # what a run was asked beside its fil
 class Window:
     """A retention window: ``%(name)s`` in the predicate is the run's database time less the settings' sum.
 
-    ``length`` adds to that. ``floor`` is repeated in SQL: whatever the settings say, no row younger than it is touched. Without settings the
-    window is the run's opening, and its floor nothing.
+    ``length`` adds to that sum. ``floor`` is repeated in SQL: whatever the settings say, no row younger than it is
+    touched. Without settings and length the window is the run's opening, and its floor nothing.
     """
 
     name: LiteralString
