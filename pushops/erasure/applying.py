@@ -27,7 +27,8 @@ from pushops.subscriptions.keychain import keychain
 from pushops.subscriptions.touching import seen_key
 from pushops.sweeps.sql import PLAN_INDEX
 
-MESSAGES: Final = 2_000  # a page of the walk: as many look-ups for each endpoint, some milliseconds
+MESSAGES: Final = 2_000  # a page of the walk, at most: as many look-ups for each endpoint, some milliseconds
+LOOK_UPS: Final = 100_000  # of a page: who has hundreds of endpoints gets smaller ones
 ROWS: Final = 1_000
 OBJECTS: Final = 100
 UNSETTLED: Final = "a transaction from before is still open"
@@ -84,13 +85,14 @@ def _subject(standing: Standing, names: list[Named]) -> Subject:
 def _walk(rt: Runtime, standing: Standing, names: list[Named], stop_at: float) -> bool:
     """The ledger, page by page from where it was left; False where time is over."""
     after = standing.cursor or walking.NIL
+    size = max(1, min(MESSAGES, LOOK_UPS // max(1, len(names))))
     while True:
         with rt.db.transaction() as tx:
-            page = walking.page(tx, after, MESSAGES)
+            page = walking.page(tx, after, size)
         if page.last is None:
             return True
         _walk_page(rt, standing, names, after, page.last)
-        if page.messages < MESSAGES:
+        if page.messages < size:
             return True
         after = page.last
         if time.monotonic() > stop_at:
