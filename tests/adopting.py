@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -55,13 +55,20 @@ VALUES (%s, %s, %s, 'auth', sha256(convert_to(%s, 'UTF8')))
 ON CONFLICT (endpoint_hash) DO UPDATE SET user_id = excluded.user_id, p256dh = excluded.p256dh, updated_at = now()"""
 
 
+def upsert(conn: Pg, query: str, endpoint: str, key: str) -> str:
+    conn.execute(query.encode(), {"user": "user", "endpoint": endpoint, "p256dh": key, "auth": "auth"})
+    return key
+
+
 @contextmanager
-def traffic(url: str, writers: int = 2, *, known: int = 1000) -> Iterator[list[Written]]:
+def traffic(
+    url: str, writers: int = 2, *, known: int = 1000, write: Callable[[Pg, str, str], str | None] | None = None
+) -> Iterator[list[Written]]:
     """Writers, each on endpoints of its own (old ones and new ones), until the block ends."""
     stop = threading.Event()
     written = [Written() for _ in range(writers)]
     threads = [
-        threading.Thread(target=_write, args=(url, each, number, writers, known, stop))
+        threading.Thread(target=_write, args=(url, each, number, writers, known, stop, write))
         for number, each in enumerate(written)
     ]
     for thread in threads:
@@ -74,14 +81,23 @@ def traffic(url: str, writers: int = 2, *, known: int = 1000) -> Iterator[list[W
             thread.join()
 
 
-def _write(url: str, written: Written, number: int, of: int, known: int, stop: threading.Event) -> None:
+def _write(
+    url: str,
+    written: Written,
+    number: int,
+    of: int,
+    known: int,
+    stop: threading.Event,
+    write: Callable[[Pg, str, str], str | None] | None,
+) -> None:
     chance = random.Random(number)
     with psycopg.connect(url, autocommit=True) as conn:
         while not stop.is_set():
             n = chance.randrange(known * 2) // of * of + number
             endpoint, key = f"https://push.example.org/{n}", f"written-{number}-{written.writes}"
             try:
-                written.last[endpoint] = _write_one(conn, chance.random(), endpoint, key)
+                done = write(conn, endpoint, key) if write else _write_one(conn, chance.random(), endpoint, key)
+                written.last[endpoint] = done
             except psycopg.Error as error:
                 written.failures.append(f"{type(error).__name__}: {error}")
             written.writes += 1
@@ -97,13 +113,12 @@ def _write_one(conn: Pg, what: float, endpoint: str, key: str) -> str | None:
     return key
 
 
-def assert_nothing_lost(pg: Pg, written: list[Written]) -> None:
+def assert_nothing_lost(pg: Pg, written: list[Written], column: str = "endpoint_hash") -> None:
     """Every endpoint's live row is the last write of it, and all writes were taken."""
     assert sum(each.writes for each in written) > 0
     assert [failure for each in written for failure in each.failures] == []
-    found = dict(
-        pg.execute("SELECT endpoint, p256dh FROM public.subscribers WHERE endpoint_hash IS NOT NULL").fetchall()
-    )
+    live = f"SELECT endpoint, p256dh FROM public.subscribers WHERE {column} IS NOT NULL"
+    found = dict(pg.execute(live.encode()).fetchall())
     expected = {endpoint: key for each in written for endpoint, key in each.last.items()}
     lost = {endpoint: (key, found.get(endpoint)) for endpoint, key in expected.items() if found.get(endpoint) != key}
     assert lost == {}
