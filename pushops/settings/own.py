@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pushops.settings.values import Duration, Expected, Identifier, integer, share
 
 TABLE: Final = r"^[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}$"
-_PREFIX: Final = r"^[a-z0-9][a-z0-9_-]{0,39}(?:/[a-z0-9][a-z0-9_-]{0,39}){0,3}$"
+# A folder that looks like a year would be taken for one of the payloads'.
+_PREFIX: Final = r"^[a-z][a-z0-9_-]{0,39}(?:/[a-z0-9][a-z0-9_-]{0,39}){0,3}$"
 _CLOCK: Final = r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]$"
 
 # Of what pushops brings along; a test holds these together with the sweeps that there are.

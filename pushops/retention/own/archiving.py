@@ -13,7 +13,7 @@ from pushops.retention.own.words import Table
 from pushops.runtime import Runtime
 from pushops.settings import Settings
 from pushops.sweeps.sql import literal
-from pushops.sweeps.sweep import Acted, Acting, Batch, Page, RunOptions, Settled
+from pushops.sweeps.sweep import Acted, Acting, Batch, Page, Settled
 
 # A page is in memory twice, as rows and as one object: a thousand rows of 10 kB are 20 MB.
 PAGE: Final = 1_000
@@ -68,8 +68,9 @@ def acting(table: Table) -> Acting:
     return Acting(claim, act, settle)
 
 
-def page_rows(asked: int | None, settings: Settings, _options: RunOptions) -> int:
-    return asked or min(PAGE, settings.sweep_batch_rows)
+def page_rows(settings: Settings) -> int:
+    """Where the section says nothing."""
+    return min(PAGE, settings.sweep_batch_rows)
 
 
 def lines(rows: Sequence[Kept]) -> bytes:

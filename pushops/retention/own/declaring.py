@@ -1,22 +1,24 @@
 """From a table of yours to a sweep of the engine."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from hashlib import sha256
 from typing import Final
 
+from pushops.retention.own import archiving
 from pushops.retention.own.rules import NAIVE
 from pushops.retention.own.words import Table, Way, quoted
-from pushops.settings import format_duration
+from pushops.settings import Settings, format_duration
 from pushops.settings.own import OwnTable
 from pushops.sweeps.sql import literal
-from pushops.sweeps.sweep import Column, Sweep, Window
+from pushops.sweeps.sweep import Column, RunOptions, Sweep, Window
 
 CUTOFF: Final = "cutoff"
 
 
 def declare(table: Table, way: Way) -> Sweep:
     """The sweep that deletes its rows. Every name in it is quoted, and the predicate stands in its own parentheses."""
-    own, page_rows = table.own, table.own.page_rows
+    own = table.own
     return Sweep(
         name=table.name,
         meaning=meaning(own),
@@ -26,14 +28,25 @@ def declare(table: Table, way: Way) -> Sweep:
         identity=Column(literal(_identity(way)), "text"),
         predicate=literal(predicate(table)),
         windows=(Window(CUTOFF, (), floor=timedelta(), length=own.retention), _declared(own)),
-        effect=literal(
-            f"WITH gone AS (DELETE FROM {table.quoted} WHERE {{batch}} RETURNING 1) SELECT count(*)::int FROM gone"
-        ),
+        effect=None if own.archive else literal(_delete(table)),
+        acting=archiving.acting(table) if own.archive else None,
+        paced=own.archive is not None,
         blocks=True,
         brake=True,
         max_share=own.max_share,
-        page_rows=None if page_rows is None else lambda _settings, _options: page_rows,
+        page_rows=_page_rows(own),
     )
+
+
+def _page_rows(own: OwnTable) -> Callable[[Settings, RunOptions], int] | None:
+    """What the section says; an archive's pages are objects, and of one size."""
+    if own.archive is None and own.page_rows is None:
+        return None
+    return lambda settings, _options: own.page_rows or archiving.page_rows(settings)
+
+
+def _delete(table: Table) -> str:
+    return f"WITH gone AS (DELETE FROM {table.quoted} WHERE {{batch}} RETURNING 1) SELECT count(*)::int FROM gone"
 
 
 def meaning(own: OwnTable) -> str:
