@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from pushops.cli.doctor import broker, database, forgetting, key_use, replication, secrets, sweeping
+from pushops.cli.doctor import broker, database, forgetting, key_use, partitioning, replication, secrets, sweeping
 from pushops.cli.doctor.findings import Finding, Level, fine, problem
 from pushops.errors import PushopsError, SettingsError
 from pushops.runtime import Runtime, open_runtime, settings_or_sandbox
@@ -19,6 +19,7 @@ THIRD: Final[tuple[Examination, ...]] = (
     ("replication", replication.replication),
     ("keys in rows", key_use.key_use),
     ("erasures", forgetting.forgetting),
+    ("partitions", partitioning.partitions),
     ("beat", sweeping.last_look),
     ("sweeps", sweeping.decisions),
 )
