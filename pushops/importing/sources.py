@@ -136,7 +136,8 @@ def _json(raw: bytes) -> object:
 
 def _read_csv(file: IO[bytes], start: bytes, names: Names, total: int | None) -> Source:
     """Broken UTF-8 stays visible as lone surrogates, which the door refuses row by row."""
-    text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
+    pieces = iter(lambda: file.readline(LONGEST), b"")  # what has no end is no row, and is not held in memory
+    text = (piece.decode(errors="surrogateescape").removeprefix("\ufeff") for piece in pieces)
     head = start.decode("utf-8-sig", "replace").lstrip().partition("\n")[0]
     delimiter = max(_DELIMITERS, key=head.count)
     csv.field_size_limit(LONGEST)
