@@ -1,6 +1,7 @@
 """Being forgotten: nothing is sent from the commit on, nothing is left anywhere, and nothing comes back on its own."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import psycopg
 import pytest
 import redis
 
+from pushops.deadletters import spool, tending
 from pushops.erasure import deadlines
 from pushops.erasure import service as erasures
 from pushops.runtime import Runtime, open_runtime
@@ -18,11 +20,12 @@ from pushops.subscriptions.identity import endpoint_hash
 from pushops.subscriptions.registering import Candidate, Saved
 from pushops.subscriptions.rejection import Advice
 from tests.browser import new_endpoint, subscribe
-from tests.erasing import ANN, BOB, Traces, apply, everything, forms, has_object, leave_traces
+from tests.erasing import ANN, BOB, Traces, a_letter, apply, everything, forms, has_object, leave_traces
 from tests.sweepdb import scalar
 
 Pg = psycopg.Connection[Any]
 ACTOR = "test"
+ATTEMPT = {"n": 1, "at": "2026-03-01T12:00:00+00:00", "status": 503, "code": "unavailable", "outcome": "retry"}
 
 
 @pytest.fixture
@@ -97,6 +100,21 @@ def test_the_receipt_says_what_went_from_where_and_whose_it_was_by_a_keyed_hmac(
         "spool",
     }
     assert receipt.receipt["subscriptions"] == 2
+
+
+def test_a_letter_that_lay_in_a_spool_all_the_while_is_dropped_when_it_comes_in(
+    rt: Runtime, pg: Pg, ann: Traces
+) -> None:
+    """Another host's: by its endpoint, or by its owner where the endpoint is another's by now."""
+    erasures.erase(rt, user=ANN, actor=ACTOR)
+    apply(rt)
+    theirs = [a_letter(endpoint_hash(ann.live), ann.to_all), a_letter(endpoint_hash(ann.former), ann.to_ann)]
+    bobs = a_letter(endpoint_hash(ann.former), ann.to_all, owner=BOB)
+    spool.append(rt.settings, [replace(each, history=[ATTEMPT]) for each in (*theirs, bobs)])
+    tending.tend(rt)
+    assert pg.execute("SELECT owner FROM push_dlq").fetchall() == [(BOB,)]
+    assert ANN not in everything(rt)
+    assert scalar(pg, "SELECT count(DISTINCT replay_key) FROM push_dlq_attempt") == 1
 
 
 def test_who_has_the_endpoint_now_keeps_it_and_what_is_theirs(rt: Runtime, pg: Pg, ann: Traces) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from pushops.delivery import guard
+from pushops.erasure import service as erasures
 from pushops.retention.policies import AGE_EXPIRED, AGE_STALE, SWEEPS
 from pushops.runtime import Runtime
 from pushops.subscriptions import service
@@ -85,6 +86,7 @@ DRIVERS: Final[dict[Event, Drive]] = {
     Event.UNSUBSCRIBED: lambda rt, _, endpoint: service.unsubscribe(rt, endpoint=endpoint),
     Event.ROTATED_AWAY: lambda rt, _, endpoint: service.rotate(rt, endpoint, subscribe()),
     Event.RETIRED: retire,
+    Event.ERASED: lambda rt, _, endpoint: erasures.erase(rt, endpoint=endpoint),
     Event.UNDONE: lambda rt, pg, _: service.undo(
         rt, since=rows.now(pg) - timedelta(days=1), dry_run=False, actor="test"
     ),
