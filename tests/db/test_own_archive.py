@@ -18,11 +18,18 @@ from pushops.sweeps.dispatch import Order, dispatch
 from pushops.sweeps.store import RunRow
 from pushops.sweeps.work import work
 from tests.own import KINDS, OVER, REOPEN, WEBHOOKS, Pg, deliveries, make_deliveries, with_section
-from tests.sweepdb import drive, opened
+from tests.sweepdb import drive, opened, receipts
 from tests.sweeping import expire_leases
 
 ROWS = 30
 KEPT = KINDS.keys() - OVER
+OLDEST = """
+SELECT ctid::text, delivery_id, expires_at FROM public.webhook_delivery WHERE event = 'delivered'
+ ORDER BY expires_at, delivery_id LIMIT 1"""
+AGAIN = """
+INSERT INTO public.webhook_delivery
+       (delivery_id, endpoint_url, event, body, status, attempts, last_code, next_attempt_at, expires_at)
+VALUES (%(id)s, 'https://shop-1.example/hooks', 'delivered', 'x', 'delivered', 1, 299, NULL, %(expires)s)"""
 
 
 @pytest.fixture
@@ -100,6 +107,25 @@ def test_a_row_that_is_still_over_after_a_change_goes_later_as_it_then_is(
     assert len(codes) == ROWS
 
 
+def test_a_row_that_takes_the_place_of_one_that_was_written_down_is_not_taken_for_it(
+    rt: Runtime, pg: Pg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = "SELECT ctid::text FROM public.webhook_delivery WHERE last_code = 299"
+
+    def swap() -> None:
+        old = pg.execute(OLDEST).fetchone()
+        assert old is not None
+        pg.execute("DELETE FROM public.webhook_delivery WHERE delivery_id = %s", [old[1]])
+        pg.execute("VACUUM public.webhook_delivery")
+        pg.execute(AGAIN, {"id": old[1], "expires": old[2]})
+        assert pg.execute(where).fetchone() == (old[0],), "expected the new row where the old one was"
+
+    between(monkeypatch, swap)
+    assert finish(rt).state == "done"
+    assert deliveries(pg) == dict.fromkeys(KEPT, ROWS)
+    assert [row["event"] for row in archived(rt) if row["last_code"] == 299] == ["delivered"]
+
+
 def test_a_row_that_somebody_holds_is_left_to_the_runs_second_look(
     rt: Runtime, pg: Pg, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +133,8 @@ def test_a_row_that_somebody_holds_is_left_to_the_runs_second_look(
         between(monkeypatch, lambda: other.execute(REOPEN, [0]))
         run = begin(rt)
         work(rt, catalog(rt), run.run_id)
-        assert sum(deliveries(pg).get(kind, 0) for kind in OVER) > 0
+        assert sum(deliveries(pg).get(kind, 0) for kind in OVER) == 1
+        assert receipts(pg, run.run_id) == (ROWS * len(OVER) - 1, 1), "expected the page to wait for nobody"
         other.rollback()
     assert finish(rt).state == "done"
     assert deliveries(pg) == dict.fromkeys(KEPT, ROWS)
