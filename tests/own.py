@@ -1,4 +1,4 @@
-"""What tests of the examples share: their tables and sections as they are shipped, rows, and the usual ways to clean up.
+"""What tests of the examples share: their tables and sections as shipped, rows, and the usual ways to clean up.
 
 The sections come from the example's own ``pushops.toml``, and so do the tables from its ``schema.sql``.
 """
