@@ -34,7 +34,13 @@ def out(hurried: Settings, pushed_to: PushService) -> Iterator[Outgoing]:
         yield made
 
 
-@pytest.mark.parametrize("lock", MOMENTS.values(), ids=MOMENTS)
+@pytest.mark.parametrize(
+    "lock",
+    [
+        pytest.param(MOMENTS["sifted"], marks=pytest.mark.long, id="sifted"),
+        pytest.param(MOMENTS["opening"], id="opening"),
+    ],
+)
 def test_a_replay_that_runs_sends_nothing_to_who_was_erased_meanwhile(
     lock: str, hurried: Settings, out: Outgoing, pg: Pg
 ) -> None:
