@@ -37,12 +37,13 @@ def choose_walk(eligible: int | None, facts: TableFacts) -> Walk:
 
 
 def blocks_per_page(page_rows: int, eligible: int, rows: int | None, blocks: int) -> int:
-    """So many blocks that about ``page_rows`` eligible rows lie in them, and never more rows than the largest page.
+    """So many blocks that about ``page_rows`` eligible rows lie in them, and never more than twice as many rows in all.
 
-    The eligible rows may be an estimate: too low a one must not make a page of half the table.
+    The eligible rows may be an estimate, and of conditions that depend on each other it is too low, by half and more: a
+    page must not become what nobody asked for.
     """
     wanted = round(page_rows * blocks / max(eligible, 1))
-    most = round(LARGEST_PAGE * blocks / max(rows or 0, eligible, 1))
+    most = round(min(LARGEST_PAGE, 2 * page_rows) * blocks / max(rows or 0, eligible, 1))
     return max(1, min(wanted, most))
 
 
