@@ -8,7 +8,7 @@ SENDS ?= 20000
 LETTERS ?= 50000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-bench test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send bench-replay bench-import docs clean
+.PHONY: help setup demo test test-fast test-long test-bench test-system check ci lint types contracts migrations lock bench-purge bench-tenfold bench-send bench-replay bench-import bench-own docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,10 @@ bench-replay: setup ## measure replaying dead letters against sending, triage, a
 bench-import: ROUNDS = 3
 bench-import: setup ## measure an import against a plain COPY and index build of what it stored (ROWS=1000000 ROUNDS=3)
 	@$(BIN)/python -m bench.importing --rows $(ROWS) --rounds $(ROUNDS)
+
+bench-own: ROUNDS = 3
+bench-own: setup ## measure tables of one's own: swept, retired by partition, imported (ROWS=1000000 ROUNDS=3)
+	@$(BIN)/python -m bench.own --rows $(ROWS) --rounds $(ROUNDS)
 
 docs: setup ## print the pages that come from the code
 	$(BIN)/python -c 'from pushops.events.catalog import as_markdown; print(as_markdown(), end="")' > docs/events.md
