@@ -84,15 +84,11 @@ def helper(one: Adoption) -> list[str]:
 
 
 def present(one: Adoption) -> list[str]:
-    """New rows only: nothing is read."""
-    column = quoted(one.column)
+    """New rows only: nothing is read. Of no hash no length is known, and what is not known passes a CHECK."""
     marked = f" OR {SUPERSEDED} IS NOT NULL" if one.losers is Losers.MARK else ""
-    return [
-        (
-            f"ALTER TABLE {one.relation} ADD CONSTRAINT {quoted(one.check)}"
-            f" CHECK (octet_length({column}) = {one.hash.length} OR {quoted(one.endpoint)} IS NULL{marked}) NOT VALID"
-        )
-    ]
+    there = f"coalesce(octet_length({quoted(one.column)}), 0) = {one.hash.length}"
+    condition = f"{there} OR {quoted(one.endpoint)} IS NULL{marked}"
+    return [f"ALTER TABLE {one.relation} ADD CONSTRAINT {quoted(one.check)} CHECK ({condition}) NOT VALID"]
 
 
 def validated(one: Adoption) -> list[str]:

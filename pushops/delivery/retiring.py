@@ -1,16 +1,11 @@
 """``purge-ledger``: weeks that are over leave the ledger as whole partitions, and are dropped."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from psycopg import Connection
-
-from pushops.db import migrate
-from pushops.db.errors import translated
+from pushops.db.patience import outside
 from pushops.delivery.partitions import WEEK
 from pushops.delivery.store import partitions as store
 from pushops.delivery.store.partitions import Standing
@@ -87,7 +82,7 @@ def _retire(rt: Runtime, week: Standing) -> Retired:
         if why := _why_not(rt, week):
             return Retired(week.name, Retirement.KEPT, why)
         if week.attached:
-            with _outside(rt) as conn:
+            with outside(rt.settings, PATIENCE) as conn:
                 store.detach(conn, rt.settings.db_schema, week.name, finalize=week.pending)
         return _drop(rt, week)
     except DatabaseError as error:
@@ -110,12 +105,3 @@ def _drop(rt: Runtime, week: Standing) -> Retired:
             return Retired(week.name, Retirement.KEPT, "a row of it is not over")
         store.drop(tx, week.name)
     return Retired(week.name, Retirement.DROPPED)
-
-
-@contextmanager
-def _outside(rt: Runtime) -> Iterator[Connection[Any]]:
-    """A connection of its own, in autocommit. Behind a pooler the session is not ours to set limits on."""
-    with translated(), migrate.connect(rt.settings) as conn:
-        if not rt.settings.pooler:
-            store.limit(conn, PATIENCE)
-        yield conn

@@ -95,7 +95,10 @@ CATALOG: Final[dict[str, EventKind]] = {
     "partition.changed": _kind(
         "info",
         "table partition did why",
-        "a partition of a configured table was made or dropped, must stay, or something stands in its way",
+        "a partition was made or dropped, must stay, or is held",
+    ),
+    "partition.failed": _kind(
+        "error", "table partition did why", "a partition could not be made or dropped, or something stands in its way"
     ),
     "adoption.step": _kind("warning", "table step", "a table of somebody's own was changed for its endpoint hash"),
     "send.shift": _kind("info", "rows more" + _SPAN, "a sender's shift: attempts settled, and whether more is due"),

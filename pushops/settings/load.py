@@ -61,7 +61,7 @@ def _value_problems(overrides: dict[str, Any]) -> list[str]:
 
 def _explain(detail: ErrorDetails) -> str:
     field = str(detail["loc"][0]) if detail["loc"] else ""
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
         return _unknown(env_name(field))
     if not field:
         return str(detail["ctx"]["error"])

@@ -151,6 +151,14 @@ def test_who_is_interrupted_before_a_step_goes_on_from_there(
     assert_adopted(pg)
 
 
+def test_a_row_that_went_past_the_trigger_is_refused(rt: Runtime, pg: Pg) -> None:
+    make_legacy(pg, 10)
+    adopt(rt)
+    pg.execute("ALTER TABLE public.subscribers DISABLE TRIGGER USER")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        pg.execute(INSERT, ["user", "https://push.example.org/new", "without a hash"])
+
+
 def test_a_superseded_row_stays_so_until_its_endpoint_changes(rt: Runtime, pg: Pg) -> None:
     make_legacy(pg, 10)
     adopt(rt)
@@ -218,3 +226,27 @@ def test_neither_what_is_not_there_nor_a_table_of_our_own_is_adopted(rt: Runtime
         service.look(rt, NAME)
     with pytest.raises(RefusedError, match="one of pushops' own"):
         service.look(rt, "pushops.push_subscription")
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [("uuid", "gen_random_uuid()"), ("text", "'Key ' || n || '-' || copy"), ("integer", "n * 10 + copy")],
+)
+@pytest.mark.parametrize("losers", Losers)
+def test_names_of_mixed_case_and_keys_of_every_kind(
+    rt: Runtime, pg: Pg, type_: str, value: str, losers: Losers
+) -> None:
+    columns = f'("Key" {type_} PRIMARY KEY, "endPoint" varchar(500), "at" timestamp)'
+    pg.execute(f'CREATE TABLE public."webPush" {columns}'.encode())
+    pg.execute(
+        f"""INSERT INTO public."webPush" SELECT {value}, 'https://push.example.org/' || n, now()
+              FROM generate_series(1, 50) AS n, generate_series(1, 2) AS copy""".encode()
+    )
+    pg.execute(
+        f"""INSERT INTO public."webPush" SELECT {value}, NULL, NULL FROM (VALUES (0, 0)) AS v (n, copy)""".encode()
+    )
+    one = service.look(rt, "public.webPush", endpoint="endPoint", column="Hash", latest="at", losers=losers)
+    assert service.run(rt, one, lambda *_: None, lambda _: None, actor="test").done
+    live = 'SELECT count(*), count(DISTINCT "endPoint") FROM public."webPush" WHERE "Hash" IS NOT NULL'
+    assert pg.execute(live.encode()).fetchone() == (50, 50)
+    assert pg.execute('SELECT count(*) FROM public."webPush" WHERE "endPoint" IS NULL').fetchone() == (1,)

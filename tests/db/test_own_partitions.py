@@ -8,10 +8,12 @@ import psycopg
 import pytest
 
 from pushops.errors import RefusedError
+from pushops.events import Level
 from pushops.retention.partitions import looking, making, retiring, service, store
 from pushops.retention.partitions.words import Did, Fate
 from pushops.runtime import Runtime
 from pushops.sweeps import service as sweeps
+from tests.conftest import Recorded
 from tests.cutting import Pg, attached, clicks, make_table, steps, tables
 
 
@@ -103,11 +105,16 @@ def test_a_table_may_be_cut_by_uuids_of_version_7(runtime: Runtime, pg: Pg) -> N
         ("CREATE TABLE public.clicks (at date, b date, status text) PARTITION BY RANGE (b)", "it is by b"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_with_the_reason(runtime: Runtime, pg: Pg, ddl: str, said: str) -> None:
+def test_what_cannot_be_kept_is_refused_with_the_reason(
+    runtime: Runtime, recorded: list[Recorded], pg: Pg, ddl: str, said: str
+) -> None:
     pg.execute(ddl.encode())
     with pytest.raises(RefusedError, match=said):
         service.looks(clicks(runtime), "clicks")
     assert [fate.did for fate in service.create(clicks(runtime), "clicks")] == [Did.FAILED]
+    assert [(level, name) for level, name, _ in recorded if name.startswith("partition")] == [
+        (Level.ERROR, "partition.failed")
+    ]
 
 
 @pytest.mark.parametrize(

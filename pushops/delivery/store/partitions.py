@@ -43,11 +43,6 @@ SELECT %(end)s::timestamptz < now() - %(retention)s::interval
             AND message_id < {schema}.id_floor(%(end)s::timestamptz)
             AND (closed_at IS NULL OR coalesce(expires_at, closed_at) >= now() - %(retention)s::interval))"""
 
-# Of the session: what is done with it cannot be done in a transaction, to which a limit could be bound.
-LIMIT: Final[LiteralString] = """
-SELECT set_config(name, %(milliseconds)s::text, false)
-  FROM unnest(ARRAY['statement_timeout', 'lock_timeout']) AS name"""
-
 FLOOR: Final[LiteralString] = "SELECT {schema}.id_floor(%(at)s::timestamptz)"
 
 
@@ -87,11 +82,6 @@ def actionable(tx: Tx, name: str) -> bool:
     looks = [SQL("EXISTS (SELECT FROM {} WHERE state = {})").format(table, state) for state in map(Literal, OPEN)]
     row = tx.conn.execute(SQL("SELECT {}").format(SQL(" OR ").join(looks)), prepare=False).fetchone()
     return row is None or bool(row[0])
-
-
-def limit(conn: Connection[Any], patience: timedelta) -> None:
-    """How long this session waits for a statement and for a lock."""
-    conn.execute(LIMIT, {"milliseconds": str(patience // timedelta(milliseconds=1))})
 
 
 def detach(conn: Connection[Any], schema: str, name: str, *, finalize: bool) -> None:

@@ -33,12 +33,12 @@ def plan(rt: Runtime, name: str | None = None) -> list[Fate]:
 
 def create(rt: Runtime, name: str | None = None, *, dry_run: bool = False) -> list[Fate]:
     """Make the partitions that are missing, of now and ahead. Raises NotFoundError."""
-    return _each(rt, name, lambda rt, table: _create(rt, table, dry_run=dry_run))
+    return _each(rt, name, lambda rt, table: _create(rt, table, dry_run=dry_run), dry_run=dry_run)
 
 
 def retire(rt: Runtime, name: str | None = None, *, dry_run: bool = False) -> list[Fate]:
     """Drop the partitions that are over and finished. Raises NotFoundError."""
-    return _each(rt, name, lambda rt, table: _retire(rt, table, dry_run=dry_run))
+    return _each(rt, name, lambda rt, table: _retire(rt, table, dry_run=dry_run), dry_run=dry_run)
 
 
 def acknowledge(rt: Runtime, name: str, *, actor: str) -> timedelta:
@@ -51,7 +51,7 @@ def acknowledge(rt: Runtime, name: str, *, actor: str) -> timedelta:
     return table.retention
 
 
-def _each(rt: Runtime, name: str | None, verb: Verb) -> list[Fate]:
+def _each(rt: Runtime, name: str | None, verb: Verb, *, dry_run: bool) -> list[Fate]:
     """One table after the other; what is wrong with one keeps nobody from the next."""
     fates = []
     for table in looking.chosen(rt.settings, name):
@@ -60,14 +60,15 @@ def _each(rt: Runtime, name: str | None, verb: Verb) -> list[Fate]:
         except PushopsError as error:
             done = [Fate(table.name, table.table, Did.FAILED, str(error))]
         fates += done
-        _tell(rt, done)
+        if not dry_run:
+            _tell(rt, done)
     return fates
 
 
 def _tell(rt: Runtime, fates: list[Fate]) -> None:
     for fate in fates:
-        if fate.did not in (Did.WOULD_MAKE, Did.WOULD_DROP):
-            rt.events.emit("partition.changed", table=fate.table, partition=fate.partition, did=fate.did, why=fate.why)
+        event = "partition.failed" if fate.did in (Did.BLOCKED, Did.FAILED) else "partition.changed"
+        rt.events.emit(event, table=fate.table, partition=fate.partition, did=fate.did, why=fate.why)
 
 
 def _create(rt: Runtime, table: Table, *, dry_run: bool) -> list[Fate]:
