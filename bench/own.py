@@ -30,6 +30,9 @@ from pushops.sweeps.inline import run_inline
 from pushops.sweeps.order import Order
 
 MADE: Final = "own_made"
+OWN: Final = "own"
+PARTITIONS: Final = "partitions"
+IMPORT: Final = "import"
 BUILT_IN: Final = PURGE_TOMBSTONES.name
 ORDER: Final = Order("bench", force=True)  # most of each table is meant: said openly, as an operator would
 UNPACED: Final[Mapping[str, Any]] = {"sweep_pause_ms": 0, "sweep_budget_ms": 3_600_000}
@@ -80,12 +83,16 @@ SELECT substr(md5(n::text), 1, 12), 'https://shop.example/' || repeat('x', %(pad
 def main() -> None:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: asked to end"))  # so that the servers are removed
+    found: dict[str, Any] = dict.fromkeys(BARS)
     with opened() as servers:
         enter(servers)
         say(conditions())
-        found = measure(servers, options.rows, options.rounds)
-        found |= _only(partitions.measure(servers, options.rows, options.rounds), "partition_vs_delete")
-    found |= _only(importing.measure(options.rows, options.import_rounds), "import_vs_copy")
+        if OWN not in options.without:
+            found |= measure(servers, options.rows, options.rounds)
+        if PARTITIONS not in options.without:
+            found |= _only(partitions.measure(servers, options.rows, options.rounds), "partition_vs_delete")
+    if IMPORT not in options.without:
+        found |= _only(importing.measure(options.rows, options.import_rounds), "import_vs_copy")
     Console(width=110, highlight=False).print(report.bars_table(found, BARS))
     print(json.dumps(found))
 
@@ -95,6 +102,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of each table; of swept ones four in five go")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--import-rounds", type=int, default=1, help="an import takes minutes")
+    parser.add_argument(
+        "--without", action="append", choices=(OWN, PARTITIONS, IMPORT), default=[], help="leave a part out"
+    )
     return parser.parse_args()
 
 
@@ -153,12 +163,17 @@ def _round(servers: House, turn: int) -> dict[str, float]:
     """Rows per second of each; who begins changes from round to round."""
     names = [BUILT_IN, *(example.name for example in EXAMPLE_TABLES)]
     names = names[turn % len(names) :] + names[: turn % len(names)]
+    found = {name: _on_its_own(servers, name) for name in names}
+    say(f"round {turn + 1}: " + ", ".join(f"{name} {rate:,.0f} rows/s" for name, rate in found.items()))
+    return found
+
+
+def _on_its_own(servers: House, name: str) -> float:
+    """On a fresh copy: what one leaves behind must not meet the next."""
     servers.clone(MADE)
     with runtime(load_settings(**UNPACED)) as plain:
         rt = Runtime(plain.settings.model_copy(update={"sweeps": _sections()}), plain.db, None, plain.events)
-        found = {name: _rate(servers, rt, name) for name in names}
-    say(f"round {turn + 1}: " + ", ".join(f"{name} {rate:,.0f} rows/s" for name, rate in found.items()))
-    return found
+        return _rate(servers, rt, name)
 
 
 def _sections() -> dict[str, OwnTable]:
