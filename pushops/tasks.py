@@ -115,11 +115,14 @@ def _count_unknown(name: str = "", **_: object) -> None:
 def dispatch_sweep(name: str) -> None:
     """Look at a sweep: open its run or join it, and ring for its next batches."""
     rt = current_runtime()
-    sweep = catalog(rt).get(str(name))
-    if sweep is None:
-        rt.events.emit("sweep.unknown_id", task="dispatch_sweep", reason="unknown sweep")
-        return
-    service.dispatch(rt, sweep, bell(rt), Order(started_by="beat"))
+    try:
+        sweep = catalog(rt).get(str(name))
+        if sweep is None:
+            rt.events.emit("sweep.unknown_id", task="dispatch_sweep", reason="unknown sweep")
+            return
+        service.dispatch(rt, sweep, bell(rt), Order(started_by="beat"))
+    except RefusedError as error:  # of a table of your own: nobody's retry mends it
+        rt.events.emit("sweep.refused", sweep=str(name), reason=str(error))
 
 
 @app.task(name="pushops.sweep_batches")

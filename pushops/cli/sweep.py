@@ -284,6 +284,7 @@ def _show(found: Preview, *, json_: bool) -> None:
             "open run": str(found.open_run) if found.open_run else None,
             "valves": [f"{r.state:<7} {r.valve}{f': {r.reason}' if r.reason else ''}" for r in found.readings],
         }
+        | ({"notes": found.notes} if found.notes else {})
     )
 
 

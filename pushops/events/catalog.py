@@ -74,6 +74,7 @@ CATALOG: Final[dict[str, EventKind]] = {
     "sweep.control": _kind(
         "warning", "sweep run verb actor why", "an operator paused, resumed, cancelled, released, ..."
     ),
+    "sweep.refused": _kind("warning", "sweep reason", "a table of your own cannot be swept as its section says"),
     "sweep.unknown_id": _kind("warning", "task reason", "a message named something malformed or unknown"),
     "keys.missing": _kind("warning", "run batch turn", "a worker lacks a key that its run needs: others do the page"),
     "sweep.snapshot": _kind(

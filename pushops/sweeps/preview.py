@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Final
@@ -29,6 +29,7 @@ class Preview:
 
     ``quarantined`` entries are counted in ``eligible`` and would be left alone. ``readings`` are those that a run
     opened now would meet. ``pace_from`` is ``last runs`` or ``settings``, or ``nothing`` of what acts and never ran.
+    ``notes`` say what may surprise of a table of yours.
     """
 
     sweep: str
@@ -49,6 +50,7 @@ class Preview:
     eta: timedelta | None
     open_run: UUID | None
     readings: list[Reading]
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class _Known:
 
 def preview(rt: Runtime, sweep: Sweep, order: Order) -> Preview:
     """Look at a sweep in read-only transactions; a count that takes too long is given up, not waited for."""
+    notes = list(sweep.checked(rt)) if sweep.checked else []
     known = _look(rt, sweep, order.filter)
     windows = runs.windows_of(rt.settings, sweep)
     values = runs.params_at(sweep, known.now, windows, order.filter)
@@ -74,6 +77,7 @@ def preview(rt: Runtime, sweep: Sweep, order: Order) -> Preview:
     meant = size.eligible if size.eligible is None or order.row_limit is None else min(size.eligible, order.row_limit)
     rate = known.pace or (0.0 if sweep.acting else usual_pace(rt.settings, sweep, page))
     run = imagined(sweep, known.now, windows, walk, size, force=order.force)
+    told = [window.name for window in sweep.windows if not window.silent]
     return Preview(
         sweep=sweep.name,
         meaning=sweep.meaning,
@@ -82,8 +86,8 @@ def preview(rt: Runtime, sweep: Sweep, order: Order) -> Preview:
         table_rows=size.rows,
         oldest=first[0].key if first else None,
         sample=[row.identity for row in first],
-        windows=windows,
-        cutoffs=run.cutoff_times,
+        windows={name: windows[name] for name in told},
+        cutoffs={name: run.cutoff_times[name] for name in told},
         walk=walk.value,
         batch_rows=page,
         batches=count_batches(walk, page, meant, size),
@@ -93,6 +97,7 @@ def preview(rt: Runtime, sweep: Sweep, order: Order) -> Preview:
         eta=timedelta(seconds=ceil(meant / rate)) if meant is not None and rate else None,
         open_run=known.open_run.run_id if known.open_run else None,
         readings=gauge.read(rt, sweep, run),
+        notes=notes,
     )
 
 

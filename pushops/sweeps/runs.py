@@ -127,6 +127,8 @@ def open_or_join(rt: Runtime, sweep: Sweep, order: Order) -> tuple[RunRow, bool]
     if found is not None:
         _check_same(found, order)
         return found, False
+    if sweep.checked is not None:
+        sweep.checked(rt)
     braked = sweep.brake and not order.force and share_of(rt.settings, sweep) < 1
     size = measure(rt, sweep, windows, order.filter, braked=braked)
     return _open(rt, sweep, windows, size, order)

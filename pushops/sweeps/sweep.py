@@ -42,6 +42,7 @@ class Window:
     settings: tuple[str, ...]
     floor: timedelta
     length: timedelta = timedelta()  # of a table's own, which no setting of ours names
+    silent: bool = False  # only tells a run of this declaration from one of another
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ class Sweep:
     max_parallel: int | Callable[[Settings], int] | None = None  # None: PUSHOPS_SWEEP_MAX_PARALLEL
     filtered: Callable[[str], Mapping[str, Any]] | None = None  # a run's filter as parameters of the predicate
     admits: Callable[[str], None] | None = None  # raises RefusedError for a filter that no run may be opened with
+    checked: Callable[[Runtime], Sequence[str]] | None = None  # what to know before a run; may raise RefusedError
     page_rows: Callable[[Settings, RunOptions], int] | None = None  # fixed, where batches must not teach it
     lease: Callable[[Settings], timedelta] | None = None  # of a claim and a slot; None: long enough for an act
     paced: bool = False  # acts, and rests between its batches as SQL sweeps do

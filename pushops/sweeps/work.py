@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
+from pushops.errors import RefusedError
 from pushops.runtime import Runtime
 from pushops.sweeps import gauge, runs, store, valves
 from pushops.sweeps.batch import claim, execute
@@ -57,7 +58,10 @@ def work(
     with rt.db.transaction() as tx:
         run = store.run(tx, run_id)
         done = store.applied(tx, list(ids)) if ids else set()
-    sweep = catalog.get(run.sweep) if run else None
+    try:
+        sweep = catalog.get(run.sweep) if run else None
+    except RefusedError as error:  # a table of somebody's own that cannot be walked any more
+        return _held_by_setup(rt, run, str(error))
     if run is None or sweep is None:
         rt.events.emit("sweep.unknown_id", task="sweep_batches", reason="unknown run")
         return Worked(Outcome.UNKNOWN_RUN)
@@ -68,6 +72,13 @@ def work(
     if run.closed_at is not None:
         return Worked(Outcome.NOTHING_DUE)
     return _with_slot(rt, sweep, run, [i for i in ids if i not in done], shift)
+
+
+def _held_by_setup(rt: Runtime, run: RunRow | None, why: str) -> Worked:
+    reading = valves.hold("setup", why)
+    if run is not None and run.closed_at is None:
+        runs.hold(rt, run, reading)
+    return Worked(Outcome.HELD, reading=reading)
 
 
 def _with_slot(rt: Runtime, sweep: Sweep, run: RunRow, ids: list[UUID], length: timedelta) -> Worked:

@@ -22,6 +22,7 @@ THIRD: Final[tuple[Examination, ...]] = (
     ("partitions", partitioning.partitions),
     ("beat", sweeping.last_look),
     ("sweeps", sweeping.decisions),
+    ("own tables", sweeping.own_tables),
 )
 
 

@@ -5,9 +5,10 @@ from datetime import timedelta
 from typing import Final
 
 from pushops.cli.doctor import store
-from pushops.cli.doctor.findings import Finding, fine, warning
+from pushops.cli.doctor.findings import Finding, fine, problem, warning
 from pushops.cli.output import duration
-from pushops.retention.policies import SWEEPS
+from pushops.errors import RefusedError
+from pushops.retention.catalog import catalog
 from pushops.runtime import Runtime
 from pushops.sweeps import history, runs, valves
 from pushops.sweeps import store as engine
@@ -33,11 +34,39 @@ def judge_look(ago: timedelta | None) -> Finding:
 
 def decisions(rt: Runtime) -> Iterator[Finding]:
     """What waits for a person: shortened windows, pauses, a stop file, quarantine."""
-    findings = [finding for sweep in SWEEPS.values() for finding in _of_sweep(rt, sweep)]
+    findings = [finding for name in catalog(rt) for finding in _of_named(rt, name)]
     stop = valves.decide_stop_file(rt.settings.stop_file)
     if not stop.open:
         findings.append(warning("sweeps", "no stop file", stop.reason, "remove it to let sweeps run"))
     yield from findings or [fine("sweeps", "none paused, no window shortened, nothing set apart", "so it is")]
+
+
+def _of_named(rt: Runtime, name: str) -> Iterator[Finding]:
+    try:
+        yield from _of_sweep(rt, catalog(rt)[name])
+    except RefusedError:
+        return  # ``own_tables`` says so
+
+
+def own_tables(rt: Runtime) -> Iterator[Finding]:
+    """Tables of the settings: whether a run could be opened now, and what would surprise of it."""
+    expected = "tables that can be swept as their sections say"
+    found = [finding for name in rt.settings.sweeps for finding in _of_own(rt, name, expected)]
+    if rt.settings.sweeps:
+        yield from found or [fine("own tables", expected, f"{len(rt.settings.sweeps)} looked at")]
+
+
+def _of_own(rt: Runtime, name: str, expected: str) -> Iterator[Finding]:
+    try:
+        sweep = catalog(rt)[name]
+        notes = sweep.checked(rt) if sweep.checked else ()
+    except RefusedError as error:
+        yield problem("own tables", expected, f"{name}: {error}", f"mend [sweeps.{name}]; until then it does not run")
+        return
+    for note in notes:
+        yield warning(
+            "own tables", expected, f"{name}: {note}", f"pushops sweep preview {name} shows what a run would do"
+        )
 
 
 def _of_sweep(rt: Runtime, sweep: Sweep) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ def _cutoff(table: Table) -> str:
 def _declared(own: OwnTable) -> Window:
     """A window of no length whose name is the declaration's: no run goes on by another one than it was opened with."""
     text = own.model_dump_json(include={"table", "key", "predicate", "expires", "age", "zone", "hold", "archive"})
-    return Window(literal(f"declared_{sha256(text.encode()).hexdigest()[:12]}"), (), floor=timedelta())
+    return Window(literal(f"declared_{sha256(text.encode()).hexdigest()[:12]}"), (), floor=timedelta(), silent=True)
 
 
 def _column(table: Table, way: Way, n: int) -> Column:

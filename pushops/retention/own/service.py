@@ -1,7 +1,9 @@
 """Tables of yours as sweeps: looked up in the database when they are asked for, and refused with the reason."""
 
+from dataclasses import replace
+
 from pushops.errors import RefusedError
-from pushops.retention.own import declaring, rules, store
+from pushops.retention.own import checking, declaring, rules, store
 from pushops.retention.own.words import PLAIN, Table, Way
 from pushops.runtime import Runtime
 from pushops.sweeps.sweep import Sweep
@@ -10,7 +12,8 @@ from pushops.sweeps.sweep import Sweep
 def own_sweep(rt: Runtime, name: str) -> Sweep:
     """The sweep of ``[sweeps.NAME]``. Raises RefusedError where its table cannot be walked, and says why."""
     table, way = look(rt, name)
-    return declaring.declare(table, way)
+    found = declaring.declare(table, way)
+    return replace(found, checked=lambda rt: checking.check(rt, table, way, found))
 
 
 def look(rt: Runtime, name: str) -> tuple[Table, Way]:

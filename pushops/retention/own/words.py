@@ -49,12 +49,22 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Hinder:
-    """A foreign key that keeps rows from being deleted, or a trigger that does something meanwhile."""
+class Function:
+    """What a condition calls: ``volatility`` as pg_proc has it, ``types`` are the oids of arguments and result."""
 
-    table: str
     name: str
-    action: str
+    volatility: str
+    types: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A constant that a column is compared with; of ``many`` the text is an array's."""
+
+    column: str
+    value: str
+    many: bool
+    negative: bool
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,10 @@ class Table:
     relation: Relation
     columns: dict[str, Found]
     indexes: Sequence[Index]
+
+    @property
+    def place(self) -> str:
+        return f"[sweeps.{self.name}]"
 
     @property
     def quoted(self) -> str:
