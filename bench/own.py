@@ -47,7 +47,7 @@ NEAR: Final = 0.03  # how far widths may lie apart
 
 @dataclass(frozen=True)
 class Example:
-    """A shipped example, and how its rows are made: as many over as of the built-in's, padded to the same width."""
+    """A shipped example, and how its rows are made: as many over as of the built-in's, those and the others as wide."""
 
     name: str
     table: LiteralString
@@ -61,7 +61,8 @@ EXAMPLE_TABLES: Final = (
         """
 INSERT INTO public.webhook_delivery
        (endpoint_url, event, body, status, attempts, last_code, next_attempt_at, created_at, expires_at)
-SELECT 'https://shop.example/hooks', 'order.paid', repeat('x', %(pad)s::int),
+SELECT 'https://shop.example/hooks', 'order.paid',
+       repeat('x', CASE WHEN n %% %(live)s::int = 0 THEN %(live_pad)s::int ELSE %(pad)s::int END),
        CASE WHEN n %% %(live)s::int = 0 THEN 'retrying' ELSE 'delivered' END, 1, 200,
        CASE WHEN n %% %(live)s::int = 0 THEN now() END,
        now() - interval '60 days', now() - interval '30 days' + n * interval '1 second'
@@ -72,7 +73,8 @@ SELECT 'https://shop.example/hooks', 'order.paid', repeat('x', %(pad)s::int),
         "public.short_link",
         """
 INSERT INTO public.short_link (code, target, owner, created_at, expires_at)
-SELECT substr(md5(n::text), 1, 12), 'https://shop.example/' || repeat('x', %(pad)s::int), 'bench',
+SELECT substr(md5(n::text), 1, 12), 'https://shop.example/' ||
+       repeat('x', CASE WHEN n %% %(live)s::int = 0 THEN %(live_pad)s::int ELSE %(pad)s::int END), 'bench',
        now() - interval '400 days',
        CASE WHEN n %% %(live)s::int <> 0 THEN now() - interval '60 days' + n * interval '1 second' END
   FROM generate_series(1, %(rows)s::int) AS n""",
@@ -128,14 +130,15 @@ def figures(played: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def build(servers: House, rows: int) -> dict[str, float]:
-    """The built-in's table and both examples in one template; the mean width of each one's rows that go."""
+    """The built-in's table and both examples in one template; the mean width of each one's rows."""
     layout.build_one(servers, layout.KEY_ORDER, MADE, rows)
     with psycopg.connect(servers.postgres.url(MADE), autocommit=True) as conn:
-        over = b"pushops.push_subscription WHERE deleted_at IS NOT NULL"
-        widths = {BUILT_IN: _width(conn, over)}
+        built_in = b"pushops.push_subscription"
+        over, live = (_width(conn, built_in + b" WHERE deleted_at IS " + each) for each in (b"NOT NULL", b"NULL"))
+        widths = {BUILT_IN: _width(conn, built_in)}
         for example in EXAMPLE_TABLES:
             conn.execute((EXAMPLES / example.name / "schema.sql").read_bytes())
-            widths[example.name] = _fill(conn, example, rows, widths[BUILT_IN])
+            widths[example.name] = _fill(conn, example, rows, over, live)
         conn.execute("CHECKPOINT")  # vacuum marks nothing as visible whose asynchronous commit is not flushed yet
         conn.execute("VACUUM ANALYZE")
     say(f"widths {widths}")
@@ -143,13 +146,15 @@ def build(servers: House, rows: int) -> dict[str, float]:
     return widths
 
 
-def _fill(conn: psycopg.Connection[Any], example: Example, rows: int, width: float) -> float:
-    """Pad the rows to ``width``: what a row without padding takes is looked up first."""
+def _fill(conn: psycopg.Connection[Any], example: Example, rows: int, over: float, live: float) -> float:
+    """Pad rows that go and rows that stay to these widths: what a row without padding takes is looked up first."""
     table = example.table.encode()
-    conn.execute(example.fill, {"rows": 1000, "live": layout.LIVE_EVERY, "pad": 0})
-    pad = max(0, round(width - _width(conn, table)))
+    plain = {"live": layout.LIVE_EVERY, "pad": 0, "live_pad": 0}
+    conn.execute(example.fill, {"rows": 1000, **plain})
+    bare = _width(conn, table)
     conn.execute(b"TRUNCATE " + table)
-    conn.execute(example.fill, {"rows": rows, "live": layout.LIVE_EVERY, "pad": pad})
+    pads = {"pad": max(0, round(over - bare)), "live_pad": max(0, round(live - bare))}
+    conn.execute(example.fill, {"rows": rows, **plain, **pads})
     return _width(conn, table)
 
 
