@@ -308,7 +308,7 @@ def test_a_table_that_broke_while_its_run_was_open_holds_only_that_run(settings:
     with opened(own(settings)) as rt:
         run = open_run(rt, catalog(rt)[NAME])
         other = open_run(rt, PURGE_RECEIPTS)
-        parcels.execute("ALTER TABLE public.parcel RENAME COLUMN expires_at TO ends_at")
+        parcels.execute("ALTER TABLE public.parcel RENAME COLUMN expires_at TO expire_at")
         worked = work(rt, catalog(rt), run.run_id)
         assert worked.reading is not None
         assert "got expires_at: did you mean" in worked.reading.reason
@@ -317,7 +317,7 @@ def test_a_table_that_broke_while_its_run_was_open_holds_only_that_run(settings:
             each.run.sweep: each.outcome for each in service.tend(rt, catalog(rt), None, granting=True) if each.run
         }
         assert tended == {NAME: Outcome.FAILED, PURGE_RECEIPTS.name: Outcome.DISPATCHED}
-        parcels.execute("ALTER TABLE public.parcel RENAME COLUMN ends_at TO expires_at")
+        parcels.execute("ALTER TABLE public.parcel RENAME COLUMN expire_at TO expires_at")
         assert drive(rt, catalog(rt)[NAME], catalog=catalog(rt)).run_id == run.run_id
     assert left(parcels) == {}
     assert other.run_id
