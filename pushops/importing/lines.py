@@ -1,7 +1,7 @@
 """Lines of COPY's text format, in the order of ``store.staging.COLUMNS``."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from pushops.importing.shapes import Found
@@ -49,7 +49,8 @@ def array(values: Sequence[str]) -> str:
 
 
 def time(value: datetime | None) -> str:
-    return NULL if value is None else value.isoformat()
+    """In UTC: Python knows zones that PostgreSQL refuses, 16 hours away or half a second."""
+    return NULL if value is None else value.astimezone(UTC).isoformat()
 
 
 def _element(value: str) -> str:

@@ -80,7 +80,7 @@ class Quick:
             when = datetime.fromisoformat(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             return None
-        return when.isoformat() if when.tzinfo is not None and EARLIEST <= when <= self.rules.until else None
+        return lines.time(when) if when.tzinfo is not None and EARLIEST <= when <= self.rules.until else None
 
 
 def _host(endpoint: str) -> str:

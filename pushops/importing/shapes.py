@@ -53,9 +53,19 @@ def read_row(row: Mapping[str, Any], rules: Rules) -> Found:
 
 def _refuse_ended(row: Mapping[str, Any]) -> None:
     """The other store may say itself that it no longer sends there."""
-    active, invalid = row.get("active"), row.get("invalid")
-    if (active is not None and str(active).lower() in _NO) or (invalid is not None and str(invalid).lower() in _YES):
+    if not (_says("active", row, default=True) and not _says("invalid", row, default=False)):
         raise rejection("active", "inactive", "a subscription in use", "one that the other store had ended")
+
+
+def _says(field: str, row: Mapping[str, Any], *, default: bool) -> bool:
+    """Yes or no in the words of any store. What is neither is refused: it may be how that store says the opposite."""
+    value = row.get(field)
+    if value is None:
+        return default
+    said = str(value).strip().lower()
+    if said not in _YES | _NO:
+        raise rejection(field, "bad_flag", "yes or no (true, t, 1; false, f, 0)", describe(value))
+    return said in _YES
 
 
 def _subscription(row: Mapping[str, Any]) -> object:

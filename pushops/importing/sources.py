@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, TypeAlias, cast
@@ -17,6 +18,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _decode: Final = json.JSONDecoder().decode
 _SHAPES: Final = 100  # sets of names; a store has a handful, a stranger's file as many as it has lines
 _DELIMITERS: Final = (",", ";", "\t", "|")
+_NAME: Final = re.compile(r"[\w .-]{1,64}")  # no URL, and shorter than a key
 _LOCATED: Final = ("endpoint", "subscription")  # one of them must be there
 
 Names: TypeAlias = Mapping[str, str]  # a member's or a column's name to ours, beyond what is known
@@ -29,7 +31,7 @@ class Lines:
     """How a raw row becomes one under our names: an object a line. ``known`` remembers the last names of members."""
 
     names: Names = field(default_factory=dict)
-    known: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    known: dict[tuple[str, ...], tuple[str | None, ...]] = field(default_factory=dict)
 
     def row(self, raw: Raw) -> Mapping[str, Any]:
         """Raises RejectionError."""
@@ -40,12 +42,17 @@ class Lines:
             raise rejection("line", "not_an_object", "a JSON object", describe(found))
         given = tuple(found)
         ours = self.known.get(given) or self._learn(given)
-        return {name: value for name, value in zip(ours, found.values(), strict=True) if value is not None}
+        pairs = zip(ours, found.values(), strict=True)
+        return {name: value for name, value in pairs if name is not None and value is not None}
 
-    def _learn(self, given: tuple[str, ...]) -> tuple[str, ...]:
+    def _learn(self, given: tuple[str, ...]) -> tuple[str | None, ...]:
+        """A member that was mapped is what it was mapped to, whatever else would be known as that."""
         if len(self.known) >= _SHAPES:
             self.known.clear()
-        return self.known.setdefault(given, tuple(self.names.get(name) or field_of(name) or name for name in given))
+        mapped = {self.names[name] for name in given if name in self.names}
+        by_name = {name: field_of(name) or name for name in given}
+        ours = (self.names.get(name) or (None if by_name[name] in mapped else by_name[name]) for name in given)
+        return self.known.setdefault(given, tuple(ours))
 
 
 @dataclass(frozen=True)
@@ -88,13 +95,20 @@ def columns_of(header: Sequence[str], names: Names, what: str) -> Columns:
     """Which column is what; raises RefusedError where none holds the endpoint, or a named one is not there."""
     missing = [column for column in names if column not in header]
     if missing:
-        raise RefusedError(f"expected {what} to have a column {missing[0]!r}, got {', '.join(header)}")
+        raise RefusedError(f"expected {what} to have a column {missing[0]!r}, got {_named(header)}")
     named = {our: header.index(column) for column, our in names.items()}
     found = {our: place for place, column in enumerate(header) if (our := field_of(column)) is not None}
     places = {**found, **named}
     if not any(name in places for name in _LOCATED):
-        raise RefusedError(f"expected {what} to have a column for the endpoint, got {', '.join(header)}: see --map")
+        raise RefusedError(f"expected {what} to have a column for the endpoint, got {_named(header)}: see --map")
     return Columns(places, len(header))
+
+
+def _named(header: Sequence[str]) -> str:
+    """The columns' names. A first line that is none of names may be somebody's endpoint and keys: it is not shown."""
+    if all(map(_NAME.fullmatch, header)):
+        return ", ".join(header)
+    return f"{len(header)} that are no names (is the first line a row?)"
 
 
 def parse_names(pairs: Sequence[str]) -> dict[str, str]:

@@ -54,6 +54,18 @@ def notes(pg: Pg) -> list[dict[str, Any]]:
     return [found for (found,) in pg.execute("SELECT detail FROM audit WHERE endpoint_hash IS NULL ORDER BY audit_id")]
 
 
+@pytest.mark.parametrize("members", [{}, {"locale": "de"}])
+@pytest.mark.parametrize("zone", ["+20:00", "-23:59", "+00:00:30.5"])
+def test_a_zone_that_postgresql_refuses_stops_no_import(
+    runtime: Runtime, pg: Pg, zone: str, members: dict[str, str]
+) -> None:
+    given = [subscribe(created_at=f"2024-01-01T00:00:00{zone}", **members) for _ in range(2)]
+    done, _ = bring(runtime, given)
+    assert done.inserted == 2
+    expected = datetime.fromisoformat(given[1]["created_at"])
+    assert row(pg, given[1]["endpoint"])["created_at"] == expected
+
+
 def test_what_is_new_is_stored_sealed_with_its_consent_from_its_own_date(runtime: Runtime, pg: Pg) -> None:
     given = subscribe(user="u1", tags=["b", "a"], origin="https://acme.io", created_at=OLD, locale="de", user_agent="F")
     done, _ = bring(runtime, [given])

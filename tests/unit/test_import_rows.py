@@ -153,7 +153,14 @@ def test_the_same_shapes_stand_in_columns(name: str, delimiter: str) -> None:
 
 @pytest.mark.parametrize(
     ("members", "reason"),
-    [({"active": "false"}, "inactive"), ({"active": 0}, "inactive"), ({"invalid_identifier": "t"}, "inactive")],
+    [
+        ({"active": "false"}, "inactive"),
+        ({"active": 0}, "inactive"),
+        ({"active": " False "}, "inactive"),
+        ({"invalid_identifier": "t"}, "inactive"),
+        ({"active": "disabled"}, "bad_flag"),
+        ({"invalid_identifier": "gone"}, "bad_flag"),
+    ],
 )
 def test_what_the_other_store_had_ended_does_not_come_back(members: dict[str, Any], reason: str) -> None:
     assert read_one(BROWSER | members) == reason
@@ -245,6 +252,14 @@ def test_without_a_column_for_the_endpoint_the_columns_are_named() -> None:
     assert found.candidate.user_id == "y"
 
 
+@pytest.mark.parametrize("names", [{}, {"who": "user"}])
+@pytest.mark.parametrize("row", [(ENDPOINT, P256DH, AUTH), (P256DH, AUTH), (json.dumps(BROWSER),)])
+def test_a_first_line_that_is_a_row_is_not_shown(row: tuple[str, ...], names: dict[str, str]) -> None:
+    with pytest.raises(RefusedError, match="is the first line a row") as refused:
+        opened(",".join(row).encode(), "csv", **names)
+    assert not any(secret in str(refused.value) for secret in (TAIL, P256DH, AUTH))
+
+
 def test_a_mapped_column_that_is_not_there_is_named() -> None:
     with pytest.raises(RefusedError, match="expected table t to have a column 'who', got endpoint"):
         columns_of(["endpoint"], {"who": "user"}, "table t")
@@ -255,6 +270,14 @@ def test_a_mapping_says_field_and_column() -> None:
     for wrong in ("endpoint", "endpoint=", "endpont=x"):
         with pytest.raises(RefusedError, match="expected FIELD=COLUMN"):
             parse_names([wrong])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_member_that_is_mapped_is_meant_whatever_else_is_known_as_that(order: int) -> None:
+    members = [*(BROWSER | {"member_no": "m1", "user_id": "7"}).items()][::order]
+    (found,) = read(json.dumps(dict(members)).encode(), member_no="user")
+    assert isinstance(found, Found)
+    assert found.candidate.user_id == "m1"
 
 
 def test_members_are_mapped_as_columns_are() -> None:
