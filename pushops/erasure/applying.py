@@ -31,6 +31,7 @@ MESSAGES: Final = 2_000  # a page of the walk, at most: as many look-ups for eac
 LOOK_UPS: Final = 100_000  # of a page: who has hundreds of endpoints gets smaller ones
 ROWS: Final = 1_000
 OBJECTS: Final = 100
+SPOOL: Final = "a broken file of the spool is not ours to blank"
 UNSETTLED: Final = "a transaction from before is still open"
 
 
@@ -48,6 +49,9 @@ def carry_on(rt: Runtime, request_id: UUID, stop_at: float) -> Progress:
         except PayloadStoreError as error:
             rt.events.emit("erasure.held", request=str(request_id), why=str(error))
             return _wait(rt, request_id, "the payload store is away")
+        except spool.SpoolError as error:
+            rt.events.emit("erasure.held", request=str(request_id), why=str(error))
+            return _wait(rt, request_id, SPOOL)
         if (ended := _end_round(rt, request_id)) is not None:
             return ended
         if time.monotonic() > stop_at:
@@ -179,9 +183,8 @@ def _empty_spool(rt: Runtime, request_id: UUID, subject: Subject) -> None:
         needles.append(json.dumps(subject.user).encode())
     try:
         blanked = spool.blank(rt.settings, needles) if needles else 0
-    except (spool.SpoolError, OSError) as error:
-        rt.events.emit("erasure.held", request=str(request_id), why=f"spool: {type(error).__name__}")
-        raise
+    except OSError as error:
+        raise spool.SpoolError(f"expected to read what is broken in the spool, got {error.strerror}") from None
     with rt.db.transaction() as tx:
         _write(tx, request_id, Met({"spool": blanked}))
 

@@ -39,11 +39,8 @@ def dump(
     write = _csv(sink) if how == "csv" else _lines(sink)
     if with_credentials:
         with rt.db.transaction() as tx:
-            detail = {
-                "what": "credentials",
-                **{name: value for name, value in vars(which).items() if value is not None},
-            }
-            auditing.note(tx, "dump", actor, detail)
+            detail = {name: value for name, value in vars(which).items() if value is not None and name != "user"}
+            auditing.note(tx, "dump", actor, {"what": "credentials", **detail}, user=which.user)
     rows = left_out = 0
     for page in _opened(rt, which) if with_credentials else _closed(rt, which):
         for row in page:

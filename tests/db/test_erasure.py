@@ -1,8 +1,10 @@
 """Being forgotten: nothing is sent from the commit on, nothing is left anywhere, and nothing comes back on its own."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -12,6 +14,9 @@ import redis
 from pushops.deadletters import spool, tending
 from pushops.erasure import deadlines
 from pushops.erasure import service as erasures
+from pushops.erasure.applying import SPOOL, carry_on
+from pushops.erasure.words import Progress
+from pushops.importing.dumping import dump
 from pushops.runtime import Runtime, open_runtime
 from pushops.settings import Settings
 from pushops.subscriptions import service
@@ -19,6 +24,7 @@ from pushops.subscriptions.errors import SubscriptionRefused
 from pushops.subscriptions.identity import endpoint_hash
 from pushops.subscriptions.registering import Candidate, Saved
 from pushops.subscriptions.rejection import Advice
+from pushops.subscriptions.store.reading import Filter
 from tests.browser import new_endpoint, subscribe
 from tests.erasing import ANN, BOB, Traces, a_letter, apply, everything, forms, has_object, leave_traces
 from tests.sweepdb import scalar
@@ -100,6 +106,27 @@ def test_the_receipt_says_what_went_from_where_and_whose_it_was_by_a_keyed_hmac(
         "spool",
     }
     assert receipt.receipt["subscriptions"] == 2
+
+
+@pytest.mark.usefixtures("ann")
+def test_who_took_their_keys_in_a_dump_is_forgotten_with_them(rt: Runtime) -> None:
+    dump(rt, io.StringIO(), which=Filter(ANN), with_credentials=True, actor=ACTOR)
+    erasures.erase(rt, user=ANN, actor=ACTOR)
+    assert apply(rt).state == "done"
+    assert ANN not in everything(rt)
+
+
+@pytest.mark.usefixtures("ann")
+def test_a_spool_that_is_not_ours_to_blank_is_waited_for_and_sets_no_request_apart(rt: Runtime, pg: Pg) -> None:
+    broken = spool.folder(rt.settings) / "1-0.broken"
+    broken.chmod(0o644)
+    request = erasures.erase(rt, user=ANN, actor=ACTOR).request_id
+    assert carry_on(rt, request, monotonic() + 20) is Progress.WAITS
+    assert erasures.show_request(rt, request).waits == SPOOL
+    broken.chmod(0o600)
+    assert apply(rt).state == "done"
+    assert erasures.show_request(rt, request).state == "done"
+    assert scalar(pg, "SELECT count(*) FROM sweep_quarantine WHERE sweep = 'apply-erasures'") == 0
 
 
 def test_a_letter_that_lay_in_a_spool_all_the_while_is_dropped_when_it_comes_in(

@@ -12,7 +12,8 @@ SELECT %(verb)s::text, %(actor)s::text, a.endpoint_hash, a.user_id, a.detail
   FROM unnest(%(hashes)s::bytea[], %(users)s::text[], %(details)s::jsonb[]) AS a (endpoint_hash, user_id, detail)"""
 
 NOTE: Final[LiteralString] = """
-INSERT INTO {schema}.audit (verb, actor, detail) VALUES (%(verb)s::text, %(actor)s::text, %(detail)s::jsonb)"""
+INSERT INTO {schema}.audit (verb, actor, user_id, detail)
+VALUES (%(verb)s::text, %(actor)s::text, %(user)s::text, %(detail)s::jsonb)"""
 
 Entry = tuple[bytes, str | None, dict[str, Any]]
 
@@ -25,6 +26,6 @@ def write(tx: Tx, verb: str, actor: str, entries: Sequence[Entry]) -> None:
         tx.run(WRITE, {"verb": verb, "actor": actor, **params})
 
 
-def note(tx: Tx, verb: str, actor: str, detail: dict[str, Any]) -> None:
-    """One audit row about no subscription in particular."""
-    tx.run(NOTE, {"verb": verb, "actor": actor, "detail": json.dumps(detail)})
+def note(tx: Tx, verb: str, actor: str, detail: dict[str, Any], *, user: str | None = None) -> None:
+    """One audit row about no subscription in particular; whom it names stands in ``user``, where an erasure looks."""
+    tx.run(NOTE, {"verb": verb, "actor": actor, "user": user, "detail": json.dumps(detail)})
