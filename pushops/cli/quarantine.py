@@ -16,15 +16,16 @@ app = typer.Typer(no_args_is_help=True, help="Keys and pages that were set apart
 
 @app.command("list")
 def list_(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only of this sweep.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only of this sweep.", callback=known_sweep)
+    ] = None,
     released: Annotated[bool, typer.Option("--released", help="Also those that were released.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000)] = 100,
     json_: Json = False,
 ) -> None:
     """What was set apart, newest first, with the error that did it; without an identity it is a whole page."""
     with opened() as rt:
-        sweep = known_sweep(rt, name) if name else None
-        found = service.quarantined(rt, sweep, released=released, limit=limit)
+        found = service.quarantined(rt, name, released=released, limit=limit)
     if json_:
         print_json(found)
         return

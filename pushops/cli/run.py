@@ -43,14 +43,13 @@ def run() -> None:
 
 @app.command("list")
 def list_(
-    sweep: Annotated[str | None, typer.Argument(help="Only runs of this sweep.")] = None,
+    sweep: Annotated[str | None, typer.Argument(help="Only runs of this sweep.", callback=known_sweep)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 20,
     json_: Json = False,
 ) -> None:
     """The latest runs, newest first."""
     with opened() as rt:
-        name = known_sweep(rt, sweep) if sweep else None
-        found = [service.show_run(rt, run.run_id) for run in service.recent_runs(rt, name, limit)]
+        found = [service.show_run(rt, run.run_id) for run in service.recent_runs(rt, sweep, limit)]
     if json_:
         print_json([as_json(run, done) for run, done in found])
         return

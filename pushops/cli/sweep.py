@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pushops.cli import quarantine
-from pushops.cli.context import SweepName, actor, known_sweep, opened, sweep_named
+from pushops.cli.context import BESIDE, SweepName, actor, opened, sweep_named
 from pushops.cli.exits import DOCUMENTED, Exit
 from pushops.cli.output import Json, duration, note, print_fields, print_json, print_table, say, short, tell
 from pushops.cli.progress import follow_run
@@ -27,15 +27,6 @@ app.add_typer(quarantine.app, name="quarantine")
 
 Force = Annotated[bool, typer.Option("--force", help="Run without the share brake.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End the run after so many rows.")]
-
-# What walks tables in its own way, and asks for a pause by name as sweeps do. Their modules bring libcurl and
-# encryption along, which no sweep waits for: a test holds the names together.
-BESIDE: Final = {
-    "fan-out": "messages' recipients are written into the ledger",
-    "send-due": "what is due is sent",
-    "purge-ledger": "weeks of the ledger that are over are dropped after PUSHOPS_LEDGER_RETENTION",
-    "retire-partitions": "partitions of the tables of [partitions.NAME] that are over are dropped",
-}
 
 NO_BROKER: Final = (
     "expected PUSHOPS_BROKER_URL to be set, so that workers can be told; --inline runs it in this process instead"
@@ -116,10 +107,9 @@ def pause(name: SweepName, why: Why = "no reason given", json_: Json = False) ->
 def resume(name: SweepName, json_: Json = False) -> None:
     """Take back a pause."""
     with opened() as rt:
-        named = name if name in BESIDE else known_sweep(rt, name)
-        changed = service.resume_named(rt, named, actor=actor())
-    text = f"{named} may run again" if changed else f"{named} was not paused"
-    tell({"sweep": named, "paused": False, "changed": changed}, text, json_=json_)
+        changed = service.resume_named(rt, name, actor=actor())
+    text = f"{name} may run again" if changed else f"{name} was not paused"
+    tell({"sweep": name, "paused": False, "changed": changed}, text, json_=json_)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pushops.retention.own.service import own_sweep
 from pushops.retention.policies import SWEEPS
 from pushops.runtime import Runtime
+from pushops.settings import Settings
 from pushops.sweeps.sweep import Sweep
 
 
@@ -28,12 +29,17 @@ class Catalog(Mapping[str, Sweep]):
         return name in SWEEPS or name in self._rt.settings.sweeps
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*SWEEPS, *(name for name in self._rt.settings.sweeps if name not in SWEEPS)])
+        return iter(names(self._rt.settings))
 
     def __len__(self) -> int:
-        return len({*SWEEPS, *self._rt.settings.sweeps})
+        return len(names(self._rt.settings))
 
 
 def catalog(rt: Runtime) -> Catalog:
     """As the settings and the database have them now: make one for each task, not one for a process."""
     return Catalog(rt)
+
+
+def names(settings: Settings) -> list[str]:
+    """What sweeps are called, with no look at the database."""
+    return list(dict.fromkeys((*SWEEPS, *settings.sweeps)))
