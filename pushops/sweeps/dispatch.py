@@ -156,10 +156,11 @@ def _write(rt: Runtime, sweep: Sweep, run_id: UUID, pages: int) -> _Step | None:
         if run is None or run.state != "running" or run.walked:
             return None
         size = runs.size_of(rt.settings, sweep, store.control(tx, sweep.name), run.options)
+        brake = runs.brake_of(rt.settings, sweep, run)  # only where there is one, rows are counted at the opening
         if run.walked_along is Walk.BLOCKS:
-            step = _cut_blocks(run, size, pages)
+            step = _cut_blocks(run, size, pages, guessed=brake is None)
         else:
-            step = _cut_index(tx, sweep, run, size, pages, runs.brake_of(rt.settings, sweep, run))
+            step = _cut_index(tx, sweep, run, size, pages, brake)
         store.add_batches(tx, run_id, run.pages, plan.as_json(step.batches))
         cursor = step.batches[-1].hi if step.batches else run.cursor
         store.move_cursor(tx, run_id, cursor, walked=step.walked, pages=len(step.batches), rows=step.rows, size=size)
@@ -180,10 +181,10 @@ def _cut_index(tx: Tx, sweep: Sweep, run: RunRow, size: int, pages: int, brake: 
     return _Step(plan.index_pages(run.run_id, runs.cutoff_key(run), run.cursor, ends), rows, rows < wanted or over)
 
 
-def _cut_blocks(run: RunRow, size: int, pages: int) -> _Step:
+def _cut_blocks(run: RunRow, size: int, pages: int, *, guessed: bool) -> _Step:
     end = int(run.walk_end[0]) if run.walk_end else 0
     first = int(run.cursor[0].strip("()").split(",")[0]) if run.cursor else 0
-    step = plan.blocks_per_page(size, run.eligible_rows or end, run.table_rows, end)
+    step = plan.blocks_per_page(size, run.eligible_rows or end, run.table_rows, end, guessed=guessed)
     cut = plan.block_pages(run.run_id, runs.cutoff_key(run), first, step, end, pages)
     return _Step(cut, 0, not cut or first + step * pages >= end)
 

@@ -36,14 +36,15 @@ def choose_walk(eligible: int | None, facts: TableFacts) -> Walk:
     return Walk.BLOCKS
 
 
-def blocks_per_page(page_rows: int, eligible: int, rows: int | None, blocks: int) -> int:
-    """So many blocks that about ``page_rows`` eligible rows lie in them, and never more than twice as many rows in all.
+def blocks_per_page(page_rows: int, eligible: int, rows: int | None, blocks: int, *, guessed: bool = False) -> int:
+    """So many blocks that about ``page_rows`` eligible rows lie in them, and never more rows than the largest page.
 
-    The eligible rows may be an estimate, and of conditions that depend on each other it is too low, by half and more: a
-    page must not become what nobody asked for.
+    Where the eligible rows are the planner's guess, never more than twice ``page_rows`` in all: of conditions that
+    depend on each other it is too low by half and more, and a page must not become what nobody asked for.
     """
     wanted = round(page_rows * blocks / max(eligible, 1))
-    most = round(min(LARGEST_PAGE, 2 * page_rows) * blocks / max(rows or 0, eligible, 1))
+    largest = min(LARGEST_PAGE, 2 * page_rows) if guessed else LARGEST_PAGE
+    most = round(largest * blocks / max(rows or 0, eligible, 1))
     return max(1, min(wanted, most))
 
 

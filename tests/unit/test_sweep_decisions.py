@@ -140,8 +140,10 @@ def test_blocks_are_walked_where_the_rows_are_dense(eligible: int | None, blocks
 
 @given(st.integers(1, 10**7), st.integers(1, 10**7), st.integers(1, 10**6))
 def test_a_bad_estimate_makes_no_page_of_much_more_than_was_asked_for(eligible: int, rows: int, blocks: int) -> None:
-    step = plan.blocks_per_page(5_000, eligible, rows, blocks)
+    step = plan.blocks_per_page(5_000, eligible, rows, blocks, guessed=True)
     assert step == 1 or step * rows / blocks <= 2 * 5_000 * 1.5
+    counted = plan.blocks_per_page(5_000, eligible, rows, blocks)
+    assert counted == 1 or counted * rows / blocks <= plan.LARGEST_PAGE * 1.5
 
 
 @given(st.integers(1, 20_000), st.integers(0, 10**7), st.integers(1, 10**6))
