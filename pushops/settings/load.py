@@ -68,7 +68,8 @@ def _explain(detail: ErrorDetails) -> str:
     section = _section(field)
     if section is not None and len(detail["loc"]) == 2 and detail["type"] == "value_error":  # noqa: PLR2004
         return f"{detail['ctx']['error']}, in [{field}.{detail['loc'][1]}]"
-    if section is not None and len(detail["loc"]) > 2:  # noqa: PLR2004  (field, name of the section, its own field)
+    named = detail["loc"][-1] != "[key]"  # where it is the section's name that is wrong
+    if section is not None and named and len(detail["loc"]) > 2:  # noqa: PLR2004  (field, name of the section, its own)
         return _explain_section(section, detail)
     expected = next((m.words for m in Settings.model_fields[field].metadata if isinstance(m, Expected)), detail["msg"])
     return f"expected {env_name(field)} to be {expected}, got {_shown(field, detail['input'])}"

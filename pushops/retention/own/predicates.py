@@ -27,9 +27,10 @@ _COLUMN: Final = re.compile(r"\{VAR\s+:varno\s+\d+\s+:varattno\s+(-?\d+)")
 _AS_TEXT: Final = re.compile(r"\{COERCEVIAIO\b.*?:resulttype\s+(\d+)", re.DOTALL)
 
 # As PostgreSQL writes a condition: (status)::text = 'done'::text, status <> ALL ('{a,b}'::text[]).
+_NAME: Final = r'(?:"(?:[^"]|"")+"|[a-z_][\w$]*)'
 _COMPARED: Final = re.compile(
-    r"""\(?(?P<column>"(?:[^"]|"")+"|[a-z_][\w$]*)\)?(?:::[a-z][a-z ]*(?:\(\d+\))?)?[ ](?P<sign>=|<>)[ ]
-        (?:(?:ANY|ALL)[ ]\((?=.*?\[\]))?'(?P<value>(?:[^']|'')*)'::(?P<type>"?[\w. ]+"?)(?P<many>\[\])?""",
+    rf"""(?<![\w"])(?:\((?P<cast>{_NAME})\)::[a-z][a-z ]*(?:\(\d+\))?|(?P<column>{_NAME}))[ ](?P<sign>=|<>)[ ]
+        (?:(?:ANY|ALL)[ ]\()?'(?P<value>(?:[^']|'')*)'::"?[\w. ]+"?(?P<many>\[\])?""",
     re.VERBOSE,
 )
 
@@ -172,7 +173,7 @@ def compared(condition: str, columns: Iterable[str]) -> list[Compared]:
     known = set(columns)
     found = []
     for match in _COMPARED.finditer(condition):
-        name = match["column"].strip('"')
+        name = (match["cast"] or match["column"]).strip('"')
         if name in known:
             value = match["value"].replace("''", "'")
             found.append(Compared(name, value, many=bool(match["many"]), negative=match["sign"] == "<>"))
