@@ -126,8 +126,8 @@ beat_schedule = {
         "options": {"expires": 3600},
     },
 }
-# Tables of your own, where their sections say when.
+# Tables of your own, where their sections say when; called so that none takes the place of an entry above.
 for _name, _own in _settings.sweeps.items():
     if _own.schedule is not None:
-        beat_schedule[_name] = _nightly(_name, int(_own.schedule[:2]), int(_own.schedule[3:]))
+        beat_schedule[f"sweeps.{_name}"] = _nightly(_name, int(_own.schedule[:2]), int(_own.schedule[3:]))
 beat_max_loop_interval = 5
