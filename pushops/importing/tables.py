@@ -26,10 +26,10 @@ _COUNT: Final = "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid =
 
 @contextmanager
 def read_table(url: str, table: str, names: Names) -> Iterator[Source]:
-    """A table, as ``name`` or ``schema.name``, under one snapshot. Raises RefusedError, which never repeats the URL.
+    """A table, as ``name`` or ``schema.name``, under one snapshot until its last row is read.
 
-    Rows are numbered by their primary key where that is one integer, else by their place in its order. Names that
-    ``names`` does not map are known by what libraries call their columns.
+    Raises RefusedError, which never repeats the URL. Rows are numbered by their primary key where that is one integer,
+    else by their place in its order. Names that ``names`` does not map are known by what libraries call their columns.
     """
     try:
         info = make_conninfo(url, application_name="pushops import", connect_timeout=5, client_encoding="utf8")
@@ -65,3 +65,4 @@ def _rows(conn: Connection[Any], query: Composed, *, numbered: bool) -> Iterator
         cursor.itersize = _FETCHED
         for place, (key, *values) in enumerate(cursor.execute(query), 1):
             yield (key if numbered else place), values
+    conn.commit()  # the snapshot goes with the last row: storing takes long, and no vacuum gets past an old snapshot
