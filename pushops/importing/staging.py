@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from pushops.errors import LockTimeoutError, RefusedError
+from pushops.db.patience import persist
+from pushops.errors import RefusedError
 from pushops.importing.store import staging as store
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import keychain
@@ -16,8 +17,6 @@ from pushops.subscriptions.keychain import keychain
 LEASE: Final = timedelta(minutes=10)  # an import says that it lives after every chunk and page
 RENEWED: Final = 20.0  # seconds, at most so often
 INDEXING: Final = timedelta(minutes=30)  # an index of a hundred million rows
-ATTEMPTS: Final = 5
-PAUSE: Final = 0.2  # seconds, before somebody else's lock is tried again
 
 
 @dataclass
@@ -69,12 +68,12 @@ def staging(rt: Runtime, actor: str) -> Iterator[Staging]:
     with rt.db.transaction() as tx:
         import_id = store.begin(tx, actor, LEASE)
     try:
-        _persist(rt, import_id, create=True)
+        persist(rt.db, lambda tx: store.create(tx, import_id))
         with rt.db.transaction() as tx:
             store.mark(tx, import_id, keychain(rt.settings).ring.current)
         yield Staging(rt, import_id)
     finally:
-        _persist(rt, import_id, create=False)
+        _drop(rt, import_id)
 
 
 def tidy(rt: Runtime) -> int:
@@ -82,21 +81,12 @@ def tidy(rt: Runtime) -> int:
     with rt.db.transaction() as tx:
         dead = store.dead(tx)
     for import_id in dead:
-        _persist(rt, import_id, create=False)
+        _drop(rt, import_id)
     if dead:
         rt.events.emit("import.tidied", imports=len(dead))
     return len(dead)
 
 
-def _persist(rt: Runtime, import_id: UUID, *, create: bool) -> None:
-    """Making and dropping lock the parent for an instant: somebody may be reading it."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with rt.db.transaction() as tx:
-                (store.create if create else store.drop)(tx, import_id)
-        except LockTimeoutError:
-            if attempt == ATTEMPTS:
-                raise
-            time.sleep(PAUSE * attempt)
-        else:
-            return
+def _drop(rt: Runtime, import_id: UUID) -> None:
+    """Dropping locks the parent for an instant, as making does: somebody may be reading it."""
+    persist(rt.db, lambda tx: store.drop(tx, import_id))
