@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pushops.adopting import ddl, store, sweeping
-from pushops.adopting.words import Adoption, Losers
+from pushops.adopting.words import SUPERSEDED, Adoption, Losers
 from pushops.db import Tx
 from pushops.sweeps.sweep import Sweep
 
@@ -30,7 +30,7 @@ class Step:
 
 
 def _has_columns(tx: Tx, one: Adoption) -> bool:
-    wanted = [one.column, "superseded_by"] if one.losers is Losers.MARK else [one.column]
+    wanted = [one.column, SUPERSEDED] if one.losers is Losers.MARK else [one.column]
     return all(store.type_of(tx, one, name) for name in wanted)
 
 

@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from psycopg.sql import SQL
 
 from pushops.adopting.sweeping import losing, unhashed
-from pushops.adopting.words import Adoption, quoted
+from pushops.adopting.words import SUPERSEDED, Adoption, quoted
 from pushops.db import Tx
 
 TABLE: Final[LiteralString] = """
@@ -104,8 +104,8 @@ def duplicates(tx: Tx, one: Adoption) -> tuple[int, int]:
     key = one.hashed("")
     if type_of(tx, one, one.column):
         key = f"coalesce({quoted(one.column)}, {one.hashed('')})"
-        if type_of(tx, one, "superseded_by"):
-            key = f"CASE WHEN superseded_by IS NULL THEN {key} END"
+        if type_of(tx, one, SUPERSEDED):
+            key = f"CASE WHEN {SUPERSEDED} IS NULL THEN {key} END"
     query = (
         f"SELECT count(*)::int, coalesce(sum(n - 1), 0)::int FROM (SELECT count(*) AS n FROM {one.relation}"
         f" WHERE {quoted(one.endpoint)} IS NOT NULL GROUP BY {key} HAVING count(*) > 1 AND {key} IS NOT NULL) AS many"
