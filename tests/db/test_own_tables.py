@@ -4,7 +4,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
 
+from pushops import tasks
+from pushops.cli.doctor import sweeping
+from pushops.cli.doctor.findings import Level
 from pushops.errors import RefusedError
 from pushops.retention.catalog import catalog
 from pushops.retention.own.service import look
@@ -275,6 +280,7 @@ def test_a_table_that_is_not_there_or_a_view_is_refused(settings: Settings, parc
     parcels.execute("CREATE VIEW public.v AS SELECT * FROM public.parcel")
     assert "got public.t, which does not" in refusal(settings, table="public.t")
     assert "a view" in refusal(settings, table="public.v")
+    assert "to be one of yours" in refusal(settings, table="pushops.push_subscription")
 
 
 def test_a_column_without_a_zone_is_compared_on_the_clock_of_the_zone_that_is_named(settings: Settings, pg: Pg) -> None:
@@ -321,3 +327,45 @@ def test_a_table_that_broke_while_its_run_was_open_holds_only_that_run(settings:
         assert drive(rt, catalog(rt)[NAME], catalog=catalog(rt)).run_id == run.run_id
     assert left(parcels) == {}
     assert other.run_id
+
+
+def test_who_may_not_delete_there_is_told_the_grant(settings: Settings, parcels: Pg, admin: Pg) -> None:
+    admin.execute("CREATE ROLE reader LOGIN")
+    try:
+        parcels.execute("GRANT SELECT ON public.parcel TO reader")
+        parcels.execute("GRANT USAGE ON SCHEMA pushops TO reader")
+        assert settings.database_url is not None
+        url = make_conninfo(settings.database_url.get_secret_value(), user="reader")
+        as_reader = settings.model_copy(update={"database_url": SecretStr(url)})
+        with opened(own(as_reader)) as rt, pytest.raises(RefusedError, match="GRANT SELECT, UPDATE, DELETE") as refused:
+            catalog(rt)[NAME]
+        assert str(refused.value).endswith('ON "public"."parcel" TO "reader"')
+    finally:
+        parcels.execute("DROP OWNED BY reader")
+        admin.execute("DROP ROLE reader")
+
+
+def test_check_says_what_is_wrong_of_each_section_and_what_to_do(settings: Settings, parcels: Pg) -> None:
+    fill(parcels, done=3)
+    sections = own(settings).sweeps | {"broken": own(settings, predicate="true").sweeps[NAME]}
+    with opened(settings.model_copy(update={"sweeps": sections})) as rt:
+        told, broken = sweeping.own_tables(rt)
+        decided = list(sweeping.decisions(rt))
+    assert (told.level, broken.level) == (Level.WARNING, Level.PROBLEM)
+    assert told.found.startswith("parcels: no index begins with expires_at")
+    assert broken.found.startswith("broken: expected predicate of [sweeps.broken] to name a column")
+    assert [finding.level for finding in decided] == [Level.OK]
+
+
+def test_beat_is_told_of_a_section_that_cannot_be_swept(
+    settings: Settings, parcels: Pg, recorded: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(parcels, done=3)
+    with opened(own(settings, predicate="true"), recorded) as rt:
+        monkeypatch.setattr(tasks, "current_runtime", lambda: rt)
+        monkeypatch.setattr(tasks, "bell", lambda _rt: None)
+        tasks.dispatch_sweep(NAME)
+    (fields,) = [fields for _, name, fields in recorded if name == "sweep.refused"]
+    assert fields["sweep"] == NAME
+    assert "to name a column" in fields["reason"]
+    assert left(parcels) == {"done": 3}

@@ -20,6 +20,8 @@ def look(rt: Runtime, name: str) -> tuple[Table, Way]:
     """The table as the database has it now, and how it is walked. Raises RefusedError."""
     own = rt.settings.sweeps[name]
     schema, table = own.table.split(".")
+    if schema in (rt.settings.db_schema, "pg_catalog", "information_schema"):
+        raise RefusedError(f"expected table of [sweeps.{name}] to be one of yours, got {own.table}")
     with rt.db.transaction() as tx:
         relation = store.relation(tx, schema, table)
         if relation is None:
