@@ -82,7 +82,7 @@ def retire(
 
 @app.command()
 def acknowledge(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="NAME of a section [partitions.NAME].")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="ledger, or NAME of a section [partitions.NAME].")],
     json_: Json = False,
 ) -> None:
     """Say that a retention which is shorter than the last one used is meant."""

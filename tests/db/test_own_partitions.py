@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from pushops.delivery import retiring as ledger_retiring
 from pushops.errors import RefusedError
 from pushops.events import Level
 from pushops.retention.partitions import looking, making, retiring, service, store
@@ -293,6 +294,26 @@ def test_a_pause_holds_the_retiring_of_all(runtime: Runtime, pg: Pg) -> None:
     sweeps.pause_named(runtime, service.NAME, actor="me", why="auditors")
     assert [fate.did for fate in service.retire(clicks(runtime), "clicks")] == [Did.HELD]
     assert len(attached(pg)) == 2
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_ledger_that_is_held_says_so_and_is_held_for_a_shorter_retention_too(runtime: Runtime, dry_run: bool) -> None:
+    service.retire(ledger(runtime, days=90))
+    (held,) = service.retire(ledger(runtime, days=60), dry_run=dry_run)
+    assert (held.did, held.why) == (
+        Did.HELD,
+        "window retention shortened from 90d to 60d: pushops partition acknowledge ledger",
+    )
+    service.acknowledge(ledger(runtime, days=60), "ledger", actor="me")
+    assert service.retire(ledger(runtime, days=60), dry_run=dry_run) == []
+    sweeps.pause_named(runtime, ledger_retiring.NAME, actor="me", why="auditors")
+    (held,) = service.retire(ledger(runtime, days=60), dry_run=dry_run)
+    assert (held.did, held.why) == (Did.HELD, "paused by me: auditors")
+
+
+def ledger(rt: Runtime, *, days: int) -> Runtime:
+    changed = rt.settings.model_copy(update={"ledger_retention": timedelta(days=days)})
+    return Runtime(changed, rt.db, None, rt.events)
 
 
 def test_one_table_that_is_wrong_keeps_nobody_from_the_next(runtime: Runtime, pg: Pg) -> None:

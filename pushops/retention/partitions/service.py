@@ -16,7 +16,7 @@ from pushops.sweeps import store as engine
 from pushops.sweeps import valves
 from pushops.sweeps.valves import Reading
 
-NAME: Final = "retire-partitions"  # what a pause holds
+NAME: Final = "retire-partitions"  # what a pause of all but the ledger holds
 
 Verb = Callable[[Runtime, Table], list[Fate]]
 
@@ -78,9 +78,6 @@ def _create(rt: Runtime, table: Table, *, dry_run: bool) -> list[Fate]:
 
 
 def _retire(rt: Runtime, table: Table, *, dry_run: bool) -> list[Fate]:
-    if table.ours:
-        done = ledger_retiring.preview(rt) if dry_run else ledger_retiring.retire(rt)
-        return [Fate(table.name, each.partition, _did(each, dry_run=dry_run), each.why) for each in done]
     closed = _closed(rt, table)
     if closed is not None:
         return [Fate(table.name, table.table, Did.HELD, closed.reason)]
@@ -89,6 +86,9 @@ def _retire(rt: Runtime, table: Table, *, dry_run: bool) -> list[Fate]:
             store.forget_old(tx)
             engine.ensure_control(tx, _control(table), _window(table), 0)
             engine.acknowledge(tx, _control(table), _window(table))
+    if table.ours:
+        done = ledger_retiring.preview(rt) if dry_run else ledger_retiring.retire(rt)
+        return [Fate(table.name, each.partition, _did(each, dry_run=dry_run), each.why) for each in done]
     return retiring.retire(rt, looking.look(rt, table), dry_run=dry_run)
 
 
@@ -99,8 +99,8 @@ def _did(each: ledger_retiring.Retired, *, dry_run: bool) -> Did:
 
 
 def _closed(rt: Runtime, table: Table) -> Reading | None:
-    """A stop file, a pause of all, or a retention that is shorter than the last one used."""
-    held = reading(rt, NAME)
+    """A stop file, a pause (the ledger's own, or that of all others), or a retention shorter than the last one used."""
+    held = reading(rt, ledger_retiring.NAME if table.ours else NAME)
     if held is not None:
         return held
 
