@@ -36,12 +36,14 @@ def _act(rt: Runtime, page: Page) -> Acted:
     """Seal a page's secrets anew. Who lacks one of the keys leaves the page to those that have both.
 
     Raises TamperedSealError: the page is then cut, until the row that does not open stands alone in quarantine. And
-    SetupError where no row opens with the old key, which holds the run: no row is to blame.
+    SetupError, which holds the run, where the old key opens no row: none is to blame. And where the new one opens none
+    that has it already: another process has another key of that version, and nobody could open them all.
     """
     ring, wanted = keychain(rt.settings).ring, Turn.from_key(page.filter)
     if not {wanted.source, wanted.target} <= set(ring.versions):
         rt.events.emit("keys.missing", run=page.run_id, batch=page.batch_id, turn=page.filter)
         return Acted(0, again=KEYLESS)
+    _check_key(rt, ring, wanted.target)
     try:
         return Acted(len(page.rows), result=(wanted, [_reseal(ring, wanted, row) for row in page.rows]))
     except TamperedSealError:

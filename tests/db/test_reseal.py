@@ -158,6 +158,20 @@ def test_a_wrong_key_holds_the_run_and_sets_no_row_apart(settings: Settings, pg:
     assert (versions(pg), scalar(pg, "SELECT count(*) FROM sweep_quarantine")) == ({1: 12}, 0)
 
 
+def test_another_key_of_the_new_version_holds_the_run_and_seals_nothing(settings: Settings, pg: Pg) -> None:
+    """Each of two hosts made a key of its own and called it 2."""
+    with holding(settings, 1, 2, current=2) as rt:
+        ring = ring_of(rt)
+        add_sealed(pg, ring, 12)
+        add_sealed(pg, ring, 12, version=2)
+    with holding(settings, 1, 2, current=2, seal_keys={**rt.settings.seal_keys, "2": rt.settings.log_hmac_key}) as rt:
+        run = dispatch(rt, RESEAL_AUTH, None, ONE_TO_TWO).run
+        assert run is not None
+        work(rt, {NAME: RESEAL_AUTH}, run.run_id)
+    assert scalar(pg, "SELECT held_by FROM sweep_run") == "setup"
+    assert (versions(pg), unreadable(pg, ring)) == ({1: 12, 2: 12}, 0)
+
+
 def test_a_worker_that_lacks_a_key_leaves_the_page_to_others(settings: Settings, pg: Pg) -> None:
     with holding(settings, 1, 2, current=2) as rt, holding(settings, 1, current=1) as behind:
         add_sealed(pg, ring_of(rt), 3)
