@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -142,6 +143,20 @@ def test_a_letter_that_lay_in_a_spool_all_the_while_is_dropped_when_it_comes_in(
     assert pg.execute("SELECT owner FROM push_dlq").fetchall() == [(BOB,)]
     assert ANN not in everything(rt)
     assert scalar(pg, "SELECT count(DISTINCT replay_key) FROM push_dlq_attempt") == 1
+
+
+def test_a_letter_of_a_sender_that_had_claimed_before_the_request_is_dropped_whenever_it_comes_in(
+    rt: Runtime, pg: Pg, ann: Traces
+) -> None:
+    """Its last attempt is later than the request, and by its endpoint it is not known: the client has confirmed."""
+    erasures.erase(rt, user=ANN, actor=ACTOR)
+    late = a_letter(endpoint_hash(ann.live), ann.to_all, last_attempt_at=datetime.now(UTC))
+    apply(rt)
+    service.confirm_unsubscribed(rt, ann.live)
+    spool.append(rt.settings, [late])
+    tending.tend(rt)
+    assert scalar(pg, "SELECT count(*) FROM push_dlq") == 0
+    assert ANN not in everything(rt)
 
 
 def test_who_has_the_endpoint_now_keeps_it_and_what_is_theirs(rt: Runtime, pg: Pg, ann: Traces) -> None:

@@ -32,11 +32,12 @@ DELETE FROM {schema}.suppression AS s
  WHERE s.endpoint_hash = %(hash)s::bytea
    AND NOT EXISTS (SELECT FROM {schema}.erasure_endpoint AS e WHERE e.endpoint_hash = s.endpoint_hash AND e.own)"""
 
-# Whose request came after so-and-so was written; by the keyed HMAC, which is all that is kept of a user.
+# Whose request ended after so-and-so was written (what comes while it is open it finds itself, but for what was written
+# before it); by the keyed HMAC, which is all that is kept of a user.
 FORGOTTEN: Final[LiteralString] = """
 SELECT u.user_hmac FROM unnest(%(hmacs)s::bytea[], %(times)s::timestamptz[]) AS u (user_hmac, at)
  WHERE EXISTS (SELECT FROM {schema}.erasure_request AS r
-                WHERE r.user_hmac = u.user_hmac AND r.asked_at >= coalesce(u.at, '-infinity'))"""
+                WHERE r.user_hmac = u.user_hmac AND coalesce(r.done_at, r.asked_at) >= coalesce(u.at, '-infinity'))"""
 
 
 def add(tx: Tx, hashes: Sequence[bytes], request_id: UUID) -> None:
@@ -60,6 +61,6 @@ def lift(tx: Tx, endpoint_hash: bytes) -> bool:
 
 
 def forgotten(tx: Tx, writings: Sequence[tuple[bytes, object]]) -> set[bytes]:
-    """Of (user's HMAC, when something was written of them) those users who asked to be forgotten since."""
+    """Of (user's HMAC, when something was written of them) those users who were forgotten since."""
     hmacs, times = [found[0] for found in writings], [found[1] for found in writings]
     return set(tx.scalars(FORGOTTEN, {"hmacs": hmacs, "times": times})) if writings else set()
