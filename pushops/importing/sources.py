@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Final, TypeAlias, cast
@@ -92,10 +93,13 @@ def read_file(file: IO[bytes], how: str, names: Names, total: int | None = None)
 
 
 def columns_of(header: Sequence[str], names: Names, what: str) -> Columns:
-    """Which column is what; raises RefusedError where none holds the endpoint, or a named one is not there."""
+    """Which column is what; raises RefusedError where none holds the endpoint, or a named one is not there once."""
     missing = [column for column in names if column not in header]
     if missing:
         raise RefusedError(f"expected {what} to have a column {missing[0]!r}, got {_named(header)}")
+    twice = [name for name, times in Counter(header).items() if times > 1 and (name in names or field_of(name))]
+    if twice:
+        raise RefusedError(f"expected {what} to have one column {twice[0]!r}, got more: which one is meant?")
     named = {our: header.index(column) for column, our in names.items()}
     found = {our: place for place, column in enumerate(header) if (our := field_of(column)) is not None}
     places = {**found, **named}

@@ -265,6 +265,14 @@ def test_a_mapped_column_that_is_not_there_is_named() -> None:
         columns_of(["endpoint"], {"who": "user"}, "table t")
 
 
+def test_a_column_that_is_there_twice_may_be_either_of_two_people() -> None:
+    with pytest.raises(RefusedError, match="one column 'user', got more"):
+        opened(b"user,endpoint,user\n")
+    with pytest.raises(RefusedError, match="one column 'who', got more"):
+        opened(b"who,endpoint,who\n", who="user")
+    assert opened(b"note,endpoint,note\n")
+
+
 def test_a_mapping_says_field_and_column() -> None:
     assert parse_names(["endpoint=push_url", "user=who=x"]) == {"push_url": "endpoint", "who=x": "user"}
     for wrong in ("endpoint", "endpoint=", "endpont=x"):
