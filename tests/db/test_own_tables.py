@@ -369,3 +369,11 @@ def test_beat_is_told_of_a_section_that_cannot_be_swept(
     assert fields["sweep"] == NAME
     assert "to name a column" in fields["reason"]
     assert left(parcels) == {"done": 3}
+
+
+def test_an_or_cannot_escape_from_the_conditions_beside_it(settings: Settings, parcels: Pg) -> None:
+    fill(parcels, done=6, failed=4)
+    parcels.execute("UPDATE public.parcel SET expires_at = now() + interval '1 day' WHERE id IN (1, 7)")
+    parcels.execute("UPDATE public.parcel SET held = true WHERE id IN (2, 8)")
+    sweep(settings, predicate="state = 'done' OR state = 'failed'", hold="held")
+    assert left(parcels) == {"done": 2, "failed": 2}
