@@ -170,7 +170,9 @@ def _raw(name: str, key: object) -> bytes:
     try:
         return read_bytes(plain)
     except ValueError:
-        raise ValueError(f"expected {name} to be base64url, got {len(plain)} characters that are not") from None
+        raise ValueError(
+            f"expected {name} to be base64url, base64 or hex, got {len(plain)} characters that are not"
+        ) from None
 
 
 def _plain(key: object) -> str | bytes:
