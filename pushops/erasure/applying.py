@@ -28,7 +28,9 @@ from pushops.subscriptions.touching import seen_key
 from pushops.sweeps.sql import PLAN_INDEX
 
 MESSAGES: Final = 2_000  # a page of the walk, at most: as many look-ups for each endpoint, some milliseconds
-LOOK_UPS: Final = 100_000  # of a page: who has hundreds of endpoints gets smaller ones
+# Of a page, and at most as many rows of the ledger are written at once, in half a second: who has dozens of endpoints
+# gets smaller pages.
+LOOK_UPS: Final = 20_000
 ROWS: Final = 1_000
 OBJECTS: Final = 100
 SPOOL: Final = "a broken file of the spool is not ours to blank"
