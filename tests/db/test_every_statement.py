@@ -18,6 +18,7 @@ from pushops.deadletters.replay.draining import DRAIN
 from pushops.deadletters.store import replaying
 from pushops.erasure.sweeping import APPLY_ERASURES
 from pushops.retention import store as retention_store
+from pushops.retention.own import archiving
 from pushops.retention.policies import SWEEPS
 from pushops.rolling import store as rolling_store
 from pushops.rolling.resealing import RESEAL_AUTH
@@ -35,6 +36,9 @@ UTILITY: Final = {
 TEMPLATES: Final = {
     f"{retention_store.__name__}.{name}": "the engine's ranges, in RENDERED"
     for name in vars(retention_store).get("__annotations__", {})
+} | {
+    f"{archiving.__name__}.{name}": "a table of somebody's own: tests/db/test_own_archive.py runs them"
+    for name in ("READ", "DELETE", "LEFT")
 }
 
 Named = tuple[str, str]
