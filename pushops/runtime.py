@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import redis
 
@@ -19,6 +19,7 @@ from pushops.sandbox import Sandbox
 from pushops.settings import Settings, load_settings
 
 KEYS: Final = ("seal_keys", "log_hmac_key", "vapid_keys", "key_provider")
+OWN: Final = ("vapid_subject", "payload_store", "spool")  # what is set stays, beside a sandbox too
 NO_DATABASE: Final = "expected PUSHOPS_DATABASE_URL to be set, or a sandbox that is up (pushops sandbox up)"
 
 
@@ -50,17 +51,17 @@ def settings_or_sandbox() -> Settings:
     info = sandbox.info()
     if info is None:
         return found
-    _say_sandbox(info.folder)
-    keys: dict[str, Any] = {} if any(getattr(found, name) for name in KEYS) else sandbox.keys()
-    if found.vapid_subject is not None:
-        keys.pop("vapid_subject", None)
-    return load_settings(**info.settings(), **keys)
+    own_keys = any(getattr(found, name) for name in KEYS)
+    _say_sandbox(info.folder, "; the keys are those that are set, none of its own" if own_keys else "")
+    lent = {**info.settings(), **({} if own_keys else sandbox.keys())}
+    kept = [name for name in OWN if getattr(found, name) is not None]
+    return load_settings(**{name: value for name, value in lent.items() if name not in kept})
 
 
 @cache
-def _say_sandbox(folder: Path) -> None:
+def _say_sandbox(folder: Path, keys: str) -> None:
     """Once in a process is enough."""
-    print(f"pushops: no PUSHOPS_DATABASE_URL is set, using the sandbox in {folder}", file=sys.stderr)  # noqa: T201
+    print(f"pushops: no PUSHOPS_DATABASE_URL is set, using the sandbox in {folder}{keys}", file=sys.stderr)  # noqa: T201
 
 
 def open_runtime(settings: Settings | None = None, *, sinks: tuple[Sink, ...] = ()) -> Runtime:

@@ -13,7 +13,7 @@ def conninfo(settings: Settings, application_name: str) -> str:
     In UTF-8, whatever the database or the role says: names of users are any text.
     """
     if settings.database_url is None:
-        raise SettingsError("expected PUSHOPS_DATABASE_URL to be set (or a sandbox that is up: pushops sandbox up)")
+        raise SettingsError('expected PUSHOPS_DATABASE_URL to be set (for a sandbox: eval "$(pushops sandbox env)")')
     try:
         return make_conninfo(
             settings.database_url.get_secret_value(),

@@ -38,7 +38,8 @@ class SandboxInfo:
     def settings(self) -> dict[str, Any]:
         """The settings that lead here, by field name."""
         urls = {"database_url": self.database_url, "broker_url": self.broker_url}
-        return {**urls, "ca_file": str(self.ca_file), "connect_to": dict(self.connect_to)}
+        kept = {"payload_store": (self.folder / "payloads").as_uri(), "spool": str(self.folder / "spool")}
+        return {**urls, **kept, "ca_file": str(self.ca_file), "connect_to": dict(self.connect_to)}
 
 
 @dataclass(frozen=True)
