@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from pushops.cli.context import actor, opened
-from pushops.cli.output import Json, as_plain, note, print_json, say
+from pushops.cli.output import Json, as_plain, note, print_json, say, short
 from pushops.doorbell import Doorbell
 from pushops.erasure import exporting
 from pushops.erasure import service as erasures
@@ -47,7 +47,7 @@ def erase(
         print_json(done)
         return
     rest = "it is under legal hold and waits" if done.held else "workers delete the rest"
-    say(f"{done.rows:,} subscription(s) are sent to no more; {rest}: pushops erasure show {str(done.request_id)[:8]}")
+    say(f"{done.rows:,} subscription(s) are sent to no more; {rest}: pushops erasure show {short(done.request_id)}")
 
 
 def hold(reason: Reason, user: User = None, endpoint: Endpoint = None, json_: Json = False) -> None:

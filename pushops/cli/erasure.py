@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pushops.cli.context import opened, unique
-from pushops.cli.output import Json, note, print_fields, print_json, print_table
+from pushops.cli.output import Json, note, print_fields, print_json, print_table, short
 from pushops.erasure import service as erasures
 
 app = typer.Typer(no_args_is_help=True)
@@ -28,7 +28,7 @@ def list_(
     if json_:
         print_json({"standing": stand, "requests": [_fields(each) for each in found]})
         return
-    rows = [(str(each.request_id)[:8], each.of, each.state, each.asked_at, each.done_at, each.waits) for each in found]
+    rows = [(short(each.request_id), each.of, each.state, each.asked_at, each.done_at, _waits(each)) for each in found]
     print_table(("REQUEST", "OF A", "STATE", "ASKED", "DONE", "WAITS FOR"), rows, empty="nobody waits to be forgotten")
     if stand.late:
         note(f"{stand.late:,} open for more than a day, {stand.very_late:,} for more than three")
@@ -54,7 +54,7 @@ def show(
             "asked": found.asked_at,
             "asked by": found.asked_by,
             "held since": found.held_at,
-            "waits for": found.waits,
+            "waits for": _waits(found),
             "done": found.done_at,
             "suppressed endpoints": found.endpoints,
             **{f"receipt: {store}": rows for store, rows in found.receipt.items()},
@@ -65,6 +65,10 @@ def show(
 
 def _fields(found: erasures.Request) -> dict[str, object]:
     return {**vars(found), "user_hmac": _hmac(found), "state": found.state}
+
+
+def _waits(found: erasures.Request) -> str | None:
+    return "the legal hold's release" if found.state == "held" else found.waits
 
 
 def _hmac(found: erasures.Request) -> str | None:
