@@ -80,6 +80,12 @@ def describe(error: Exception) -> str:
     return f"{error.sqlstate} {type(error).__name__}{where}{table}{hint}"
 
 
+def words(error: Exception) -> str:
+    """PostgreSQL's own words behind one of ours, for what an operator wrote; they may repeat it."""
+    cause = error.__cause__ or error.__context__
+    return (cause.diag.message_primary if isinstance(cause, psycopg.Error) else None) or str(error)
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Driver errors leave the block as ours; the driver's own is not chained, since it may carry values."""

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import psycopg
-
 from pushops.db import Tx
-from pushops.errors import DatabaseError, PushopsError, RefusedError, StatementTimeoutError, TransientDatabaseError
+from pushops.db.errors import words
+from pushops.errors import DatabaseError, RefusedError, StatementTimeoutError, TransientDatabaseError
 from pushops.retention.own import predicates, rules, store
 from pushops.retention.own.words import Compared, Table, Way
 from pushops.runtime import Runtime
@@ -111,11 +110,4 @@ def _asked(rt: Runtime, place: str, text: str, ask: Callable[[Tx], Answer]) -> A
     except (TransientDatabaseError, StatementTimeoutError):
         raise
     except DatabaseError as error:
-        raise RefusedError(
-            f"expected {place} to be a condition on its columns, got {text!r}: {_words(error)}"
-        ) from None
-
-
-def _words(error: PushopsError) -> str:
-    cause = error.__cause__ or error.__context__
-    return (cause.diag.message_primary if isinstance(cause, psycopg.Error) else None) or str(error)
+        raise RefusedError(f"expected {place} to be a condition on its columns, got {text!r}: {words(error)}") from None

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from pushops.db import Tx
+from pushops.db.errors import words
 from pushops.delivery.store.partitions import LEDGER
 from pushops.errors import DatabaseError, NotFoundError, RefusedError, TransientDatabaseError
 from pushops.retention.partitions import rules, store
@@ -87,7 +88,7 @@ def _check_condition(rt: Runtime, table: Table) -> None:
     except TransientDatabaseError:
         raise
     except DatabaseError as error:
-        raise RefusedError(f"expected {place} to be a condition on its columns, got {text!r}: {error}") from None
+        raise RefusedError(f"expected {place} to be a condition on its columns, got {text!r}: {words(error)}") from None
 
 
 def _is_closed(text: str) -> bool:
