@@ -25,8 +25,13 @@ def config(json_: Json = False) -> None:
     print_table(("SETTING", "FROM", "VALUE"), [(each.name, each.came_from, _value(each)) for each in found])
 
 
+def _text(value: object) -> str:
+    return " ".join(f"{k}={v!r}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+
+
 def _value(each: Shown) -> str:
     if each.value is None or each.value == {}:
         return "not set"
-    text = ", ".join(f"{k}: {v}" for k, v in each.value.items()) if isinstance(each.value, dict) else str(each.value)
+    parts = each.value.items() if isinstance(each.value, dict) else ()
+    text = ", ".join(f"{k}: {_text(v)}" for k, v in parts) or str(each.value)
     return text if each.in_force == each.value else f"{text}, {each.in_force} in force by the cadence"

@@ -20,6 +20,7 @@ from pushops.subscriptions.suppressing import ERASED
 
 READING: Final = "checked"
 STORING: Final = "stored"
+COMPARING: Final = "compared with what is here"
 
 
 class StagingLostError(PushopsError):
@@ -81,7 +82,7 @@ def _store(
         _add(done, page)
         for found, gone in (*((LEFT, each) for each in page.left), *((ERASED, each) for each in page.erased)):
             _refused(done, Refusal(gone.ordinal, found, keychain(rt.settings).tag(gone.endpoint_hash)), refuse)
-        told(STORING, stored, place.rows)
+        told(COMPARING if done.dry_run else STORING, stored, place.rows)
         place.keep()
     if not place.intact():
         raise StagingLostError("expected this import's staging, got an empty one: PostgreSQL crashed; import again")

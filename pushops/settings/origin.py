@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from pushops.settings.load import env_name
 from pushops.settings.model import CADENCED, Settings, config_file
@@ -57,6 +57,10 @@ def masked(name: str, value: Any) -> Any:  # noqa: ANN401  (any setting's)
         return _place(value.get_secret_value()) if name.endswith("_url") else MASKED
     if isinstance(value, dict):
         return {key: masked(name, item) for key, item in value.items()}
+    if isinstance(value, BaseModel):  # a section: what it says
+        return {
+            key: masked(key, getattr(value, key)) for key in type(value).model_fields if key in value.model_fields_set
+        }
     if isinstance(value, timedelta):
         return format_duration(value)
     return value
