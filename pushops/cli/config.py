@@ -26,7 +26,10 @@ def config(json_: Json = False) -> None:
 
 
 def _text(value: object) -> str:
-    return " ".join(f"{k}={v!r}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+    """Of a section all that it says, its words in quotes."""
+    if not isinstance(value, dict):
+        return str(value)
+    return " ".join(f"{k}={str(v)!r}" if isinstance(v, str) else f"{k}={v}" for k, v in value.items())
 
 
 def _value(each: Shown) -> str:

@@ -88,3 +88,10 @@ def test_an_environment_made_of_settings_reads_back_as_the_same(monkeypatch: pyt
     for name, value in as_environment(settings).items():
         monkeypatch.setenv(name, value)
     assert load_settings() == settings
+
+
+def test_a_section_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "pushops.toml"
+    file.write_text('[sweeps.links]\ntable = "public.links"\nexpires = "expires_at"\nretention = "90d"\n')
+    done = call("config", PUSHOPS_CONFIG=str(file))
+    assert "links: table='public.links' expires='expires_at' retention='90d'" in " ".join(done.out.split())
