@@ -69,9 +69,9 @@ def template(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture
 def database_url(postgres_server: PostgresServer, admin: psycopg.Connection[Any], template: str) -> Iterator[str]:
-    """A fresh, migrated database of the test's own; about 20 ms."""
+    """A fresh, migrated database of the test's own; about 40 ms."""
     name = f"test_{next(_numbers)}"
-    admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
+    admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     yield postgres_server.url(name)
     admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -80,7 +80,7 @@ def database_url(postgres_server: PostgresServer, admin: psycopg.Connection[Any]
 def empty_database_url(postgres_server: PostgresServer, admin: psycopg.Connection[Any]) -> Iterator[str]:
     """The same without any migration."""
     name = f"empty_{next(_numbers)}"
-    admin.execute(f"CREATE DATABASE {name} STRATEGY wal_log")
+    admin.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
     yield postgres_server.url(name)
     admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -130,6 +130,7 @@ def test_duplicates_that_came_between_are_settled_before_the_index_is_built_agai
     assert pg.execute(live, ["https://push.example.org/5"]).fetchall() == [("late",)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop", [step.name for step in steps.STEPS])
 def test_who_is_interrupted_before_a_step_goes_on_from_there(
     rt: Runtime, pg: Pg, monkeypatch: pytest.MonkeyPatch, stop: str
@@ -232,7 +233,7 @@ def test_neither_what_is_not_there_nor_a_table_of_our_own_is_adopted(rt: Runtime
     ("type_", "value"),
     [("uuid", "gen_random_uuid()"), ("text", "'Key ' || n || '-' || copy"), ("integer", "n * 10 + copy")],
 )
-@pytest.mark.parametrize("losers", Losers)
+@pytest.mark.parametrize("losers", [Losers.MARK, pytest.param(Losers.REMOVE, marks=pytest.mark.long)])
 def test_names_of_mixed_case_and_keys_of_every_kind(
     rt: Runtime, pg: Pg, type_: str, value: str, losers: Losers
 ) -> None:

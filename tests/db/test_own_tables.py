@@ -216,7 +216,7 @@ VALUE = {"uuid": "gen_random_uuid()"}
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("timed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_tables_are_walked_along_keys_of_every_kind(settings: Settings, pg: Pg, kind: str, timed: bool) -> None:
     columns, index = KEYS[kind]
     pg.execute(f"CREATE TABLE public.t ({columns}, expires_at timestamptz)".encode())

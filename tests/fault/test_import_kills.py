@@ -105,6 +105,7 @@ def test_killed_while_it_stores_it_is_completed_by_the_next(
     assert staging.tidy(runtime) == 0
 
 
+@pytest.mark.long
 def test_browsers_that_register_meanwhile_neither_wait_nor_lose(
     pg: Pg, settings: Settings, runtime: Runtime, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_one_statement_under_a_timeout_deletes_nothing_and_the_sweep_finishes(se
     assert codes(pg) == live
 
 
+@pytest.mark.long
 def test_a_run_without_a_broker_that_is_killed_in_a_batch_is_finished_by_the_next(settings: Settings, pg: Pg) -> None:
     live = make_links(pg, 2_000, 200)
     hurried = quick(settings, sweep_batch_rows=100)

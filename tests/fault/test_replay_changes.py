@@ -114,7 +114,13 @@ MOMENTS: Final = {
 }
 
 
-@pytest.mark.parametrize("lock", MOMENTS.values(), ids=MOMENTS)
+@pytest.mark.parametrize(
+    "lock",
+    [
+        pytest.param(MOMENTS["sifted"], marks=pytest.mark.long, id="sifted"),
+        pytest.param(MOMENTS["opening"], id="opening"),
+    ],
+)
 def test_what_changes_after_the_run_was_opened_counts_at_the_moment_of_sending(
     lock: str, hurried: Settings, out: Outgoing, pg: Pg
 ) -> None:

@@ -95,7 +95,16 @@ def hurried(settings: Settings, pushed_to: PushService, valkey_url: str) -> Sett
 
 # Every step stands for others here that are tried before a release.
 MARKS: Final = dict.fromkeys(
-    ("after the claim", "in mid-body", "after it was taken", "in the settling", "after the settling"), pytest.mark.long
+    (
+        "before the claim",
+        "after the claim",
+        "after the key",
+        "in mid-body",
+        "after it was taken",
+        "in the settling",
+        "after the settling",
+    ),
+    pytest.mark.long,
 )
 
 

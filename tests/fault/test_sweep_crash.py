@@ -38,7 +38,7 @@ from tests.sweepdb import (
 from tests.sweeping import ROOT, as_environment, expire_leases, wait_until
 
 TEST = Order(started_by="test")
-BOTH = pytest.mark.parametrize("walk", ["index", "blocks"])
+BOTH = pytest.mark.parametrize("walk", ["index", pytest.param("blocks", marks=pytest.mark.long)])
 UNFOLDED: Final = {PURGE_TOMBSTONES.name: replace(PURGE_TOMBSTONES, fold=None)}  # counters that wait to be folded
 BLOCKED: Final = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
 SLOW_FOLD: Final = """

@@ -35,6 +35,7 @@ from tests.sweeping import expire_leases
 TEST = Order(started_by="test")
 DAY = timedelta(days=1)
 BOTH = pytest.mark.parametrize("walk", ["index", "blocks"])
+ONE_OF_BOTH = pytest.mark.parametrize("walk", ["index", pytest.param("blocks", marks=pytest.mark.long)])
 NAMED = "23503 ForeignKeyViolation on constraint orders_subscription_fkey of public.orders"
 
 
@@ -134,7 +135,7 @@ def slow_rows(pg: Conn, seconds: float, only: UUID | None = None) -> None:
     )
 
 
-@BOTH
+@ONE_OF_BOTH
 def test_a_statement_timeout_halves_the_batch_and_the_pages_to_come(walk: str, settings: Settings, pg: Conn) -> None:
     """F11: nothing is stuck at a size that never ends in time; what was done stays done."""
     add_tombstones(pg, 1000)

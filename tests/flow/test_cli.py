@@ -195,7 +195,7 @@ def test_a_valve_that_opens_in_time_lets_the_waiting_run_go_on(pg: Pg, quickly: 
     assert_purged(pg, json.loads(out)["run_id"], 60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_the_batch_in_hand_and_leaves_the_run_resumable(
     pg: Pg, quickly: Settings, number: signal.Signals
 ) -> None:

@@ -380,7 +380,7 @@ CHANGES: Final = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(CHANGES, max_size=3))
 def test_the_shorter_way_takes_what_the_careful_way_takes_and_writes_the_same_line(
     changes: list[tuple[str, Any]],
