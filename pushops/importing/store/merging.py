@@ -22,8 +22,9 @@ SELECT DISTINCT ON (g.endpoint_hash) g.*
 SIZE: Final[LiteralString] = """
 SELECT coalesce(sum(g.rows), 0)::bigint AS rows, count(*) AS endpoints,
        count(s.endpoint_hash) FILTER (WHERE s.endpoint_hash <> ALL(%(but)s::bytea[])) AS known,
-       (SELECT min(p.endpoint_hash) FROM {schema}.subscription_period AS p
-         WHERE p.endpoint_hash > %(after)s::bytea AND p.endpoint_hash <= %(upto)s::bytea) IS NOT NULL AS history
+       (SELECT p.endpoint_hash FROM {schema}.subscription_period AS p
+         WHERE p.endpoint_hash > %(after)s::bytea AND p.endpoint_hash <= %(upto)s::bytea
+         ORDER BY p.endpoint_hash LIMIT 1) IS NOT NULL AS history
   FROM (SELECT endpoint_hash, count(*) AS rows FROM {schema}.import_staging
          WHERE import_id = %(import)s::uuid AND endpoint_hash > %(after)s::bytea AND endpoint_hash <= %(upto)s::bytea
          GROUP BY endpoint_hash) AS g
