@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -128,6 +129,19 @@ def test_a_spool_that_is_not_ours_to_blank_is_waited_for_and_sets_no_request_apa
     assert apply(rt).state == "done"
     assert erasures.show_request(rt, request).state == "done"
     assert scalar(pg, "SELECT count(*) FROM sweep_quarantine WHERE sweep = 'apply-erasures'") == 0
+
+
+@pytest.mark.usefixtures("ann")
+def test_a_user_who_is_called_as_a_push_service_is_takes_nobody_else_s_broken_line(rt: Runtime) -> None:
+    service.save_subscription(rt, subscribe(new_endpoint()), user_id="fcm")
+    torn = spool.line(a_letter(b"x" * 32, uuid4(), owner=BOB))[:-9]
+    assert b'"fcm"' in torn
+    broken = spool.folder(rt.settings) / "2-0.broken"
+    broken.write_bytes(torn + b"\n")
+    broken.chmod(0o600)
+    erasures.erase(rt, user="fcm", actor=ACTOR)
+    assert apply(rt).state == "done"
+    assert broken.read_bytes() == torn + b"\n"
 
 
 def test_a_letter_that_lay_in_a_spool_all_the_while_is_dropped_when_it_comes_in(
