@@ -8,10 +8,9 @@ from pushops.db import Tx
 from pushops.erasure.store import requests
 from pushops.erasure.store.requests import Row
 from pushops.erasure.words import Erasure
-from pushops.errors import RefusedError
 from pushops.runtime import Runtime
 from pushops.subscriptions.keychain import keychain
-from pushops.subscriptions.leaving import hash_of, known_user
+from pushops.subscriptions.leaving import whose
 from pushops.subscriptions.lifecycle import END_REASON, Event
 from pushops.subscriptions.store import auditing, ending, periods, suppressing
 from pushops.subscriptions.work import Conn, in_transaction
@@ -31,14 +30,14 @@ def erase(
 
     Asked twice it is one request while that is open. Raises RefusedError unless exactly one of the two is given.
     """
-    if (user is None) == (endpoint is None):
-        raise RefusedError("expected one of user and endpoint")
-    if user is not None:
-        known = known_user(user)
-        done = in_transaction(rt, conn, lambda tx: _erase_user(rt, tx, known, actor))
-    else:
-        digest = hash_of(endpoint)
-        done = in_transaction(rt, conn, lambda tx: _erase_endpoint(tx, digest, actor))
+    subject = whose(user, endpoint)
+
+    def work(tx: Tx) -> Erasure:
+        if isinstance(subject, bytes):
+            return _erase_endpoint(tx, subject, actor)
+        return _erase_user(rt, tx, subject, actor)
+
+    done = in_transaction(rt, conn, work)
     rt.events.emit(
         "erasure.asked", request=str(done.request_id), rows=done.rows, ended=done.ended, held=done.held, actor=actor
     )
@@ -47,11 +46,10 @@ def erase(
 
 def count(rt: Runtime, *, user: str | None = None, endpoint: str | None = None) -> tuple[int, int]:
     """What asking would be about: subscriptions, and those of them that are held. Nothing changes."""
-    if (user is None) == (endpoint is None):
-        raise RefusedError("expected one of user and endpoint")
+    subject = whose(user, endpoint)
 
     def work(tx: Tx) -> list[Row]:
-        return requests.of_endpoint(tx, hash_of(endpoint)) if user is None else requests.of_user(tx, known_user(user))
+        return requests.of_endpoint(tx, subject) if isinstance(subject, bytes) else requests.of_user(tx, subject)
 
     rows = in_transaction(rt, None, work)
     return len(rows), sum(row.legal_hold for row in rows)

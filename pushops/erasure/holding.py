@@ -6,9 +6,8 @@ from typing import Final
 from pushops.db import Tx
 from pushops.deadletters.filters import read_reason
 from pushops.erasure.store import holding as store
-from pushops.errors import RefusedError
 from pushops.runtime import Runtime
-from pushops.subscriptions.leaving import hash_of, known_user
+from pushops.subscriptions.leaving import whose
 from pushops.subscriptions.store import auditing
 from pushops.subscriptions.work import Conn, in_transaction
 
@@ -53,15 +52,12 @@ def release(
 def _set(  # the two verbs' arguments
     rt: Runtime, held: bool, user: str | None, endpoint: str | None, reason: str, actor: str, conn: Conn | None
 ) -> Held:
-    if (user is None) == (endpoint is None):
-        raise RefusedError("expected one of user and endpoint")
+    subject = whose(user, endpoint)
     why = read_reason(reason)
-    known = None if user is None else known_user(user)
-    digest = None if user is not None else hash_of(endpoint)
     verb = HOLD if held else RELEASE
 
     def work(tx: Tx) -> Held:
-        rows = store.set_held(tx, user=known, endpoint_hash=digest, held=held)
+        rows = store.set_held(tx, subject, held=held)
         auditing.write(tx, verb, actor, [(row.endpoint_hash, row.user_id, {"reason": why}) for row in rows])
         requests = store.hold_requests(tx) if held else store.release_requests(tx)
         return Held(len(rows), requests)

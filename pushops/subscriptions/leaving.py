@@ -50,6 +50,13 @@ def unsubscribe(
     return ended
 
 
+def whose(user: str | None, endpoint: str | None) -> str | bytes:
+    """The user, or the endpoint's hash. Raises RefusedError unless one of the two is given, and is one."""
+    if (user is None) == (endpoint is None):
+        raise RefusedError("expected one of user and endpoint")
+    return hash_of(endpoint) if user is None else known_user(user)
+
+
 def detach(rt: Runtime, endpoint: str, *, actor: str = "application", conn: Conn | None = None) -> int:
     """End the link of an endpoint to its user, as logging out does; the row goes on, anonymous. Rows detached.
 

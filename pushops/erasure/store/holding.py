@@ -38,9 +38,10 @@ class Changed:
     user_id: str | None
 
 
-def set_held(tx: Tx, *, user: str | None, endpoint_hash: bytes | None, held: bool) -> list[Changed]:
-    """Those that were not so already."""
-    return tx.rows(SET, {"user": user, "hash": endpoint_hash, "held": held}, Changed)
+def set_held(tx: Tx, whose: str | bytes, *, held: bool) -> list[Changed]:
+    """A user's rows, or that of an endpoint by its hash; those that were not so already."""
+    user, digest = (None, whose) if isinstance(whose, bytes) else (whose, None)
+    return tx.rows(SET, {"user": user, "hash": digest, "held": held}, Changed)
 
 
 def hold_requests(tx: Tx) -> int:
