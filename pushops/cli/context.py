@@ -48,6 +48,8 @@ SweepName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of a sweep, see pushops sweep list.", callback=known_sweep)
 ]
 
+STDIN: Final = "-"  # in the place of a file, or of an endpoint, which need not stand in a shell's history
+
 _ANSWER: Final = "expected the database that PUSHOPS_DATABASE_URL names to answer"
 _PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
 
@@ -96,6 +98,11 @@ def quieter(settings: Settings) -> Settings:
     if sys.stderr.isatty() and "log_level" not in settings.model_fields_set:
         return settings.model_copy(update={"log_level": "warning", "log_format": "console"})
     return settings
+
+
+def given(text: str) -> str:
+    """What was typed, or the first line of stdin."""
+    return sys.stdin.readline().strip() if text == STDIN else text
 
 
 def sweep_named(rt: Runtime, name: str) -> Sweep:

@@ -3,19 +3,17 @@
 import json
 import sys
 from collections.abc import Callable
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from pushops.cli.context import actor, opened
+from pushops.cli.context import actor, given, opened
 from pushops.cli.output import Json, as_plain, note, print_json, say, short
 from pushops.doorbell import Doorbell
 from pushops.erasure import exporting
 from pushops.erasure import service as erasures
 from pushops.erasure.holding import Held
 from pushops.runtime import Runtime
-
-STDIN: Final = "-"
 
 User = Annotated[str | None, typer.Option("--user", help="All that bears this user's id.")]
 Endpoint = Annotated[
@@ -35,7 +33,7 @@ def erase(
 
     It cannot be taken back. pushops erasure show says where it stands; a legal hold makes it wait.
     """
-    one = _read(endpoint)
+    one = endpoint and given(endpoint)
     with opened() as rt:
         if dry_run or not yes:
             _say_count(*erasures.count(rt, user=user, endpoint=one), json_=json_)
@@ -82,10 +80,6 @@ def export(
     note(exporting.LEFT_OUT)
 
 
-def _read(endpoint: str | None) -> str | None:
-    return sys.stdin.readline().strip() if endpoint == STDIN else endpoint
-
-
 def _ring(rt: Runtime) -> None:
     bell = Doorbell(rt)
     bell.ring_erasures()
@@ -104,7 +98,7 @@ def _say_held(
     change: Callable[[Runtime, str | None], Held], endpoint: str | None, verb: str, then: str, *, json_: bool
 ) -> None:
     with opened() as rt:
-        done = change(rt, _read(endpoint))
+        done = change(rt, endpoint and given(endpoint))
         if verb == "released" and done.requests:
             _ring(rt)
     if json_:

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Final
+from typing import IO, Annotated
 
 import typer
 
-from pushops.cli.context import actor, opened
+from pushops.cli.context import STDIN, actor, opened
 from pushops.cli.exits import Exit
 from pushops.cli.output import Json, note, print_json, say
 from pushops.cli.progress import meter
@@ -19,8 +19,6 @@ from pushops.importing.sources import Names, Source, parse_names, read_file
 from pushops.importing.tables import read_table
 from pushops.importing.words import Imported, Refusal, Refuse
 from pushops.runtime import Runtime
-
-STDIN: Final = "-"
 
 
 def import_(

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from pushops.cli.context import actor, opened
+from pushops.cli.context import STDIN, actor, opened
 from pushops.cli.key_lines import print_lines
 from pushops.cli.output import Json, note, print_json, print_table, say
 from pushops.errors import RefusedError
@@ -21,7 +21,6 @@ from pushops.subscriptions.keys import VapidKey, generate_vapid_key, load_vapid_
 
 app = typer.Typer(no_args_is_help=True)
 
-STDIN: Final = "-"
 LARGEST: Final = 16 * 1024  # a key file has under a thousand bytes
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import typer
 
-from pushops.cli.context import actor, opened, unique
+from pushops.cli.context import STDIN, actor, opened, unique
 from pushops.cli.exits import DOCUMENTED, Exit
 from pushops.cli.output import Json, as_plain, note, print_fields, print_json, print_table, say, short
 from pushops.cli.run import a_duration
@@ -31,7 +31,6 @@ from pushops.runtime import Runtime
 
 app = typer.Typer(no_args_is_help=True)
 
-STDIN: Final = "-"
 PAGE: Final = 1_000
 CANCELLABLE: Final = (MessageState.WAITING, MessageState.FANNING_OUT, MessageState.SENDING)
 MessageId = Annotated[

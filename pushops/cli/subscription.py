@@ -1,13 +1,12 @@
 """``pushops subscription``: rows without their endpoints and keys, imports, and taking back what was ended wrongly."""
 
-import sys
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
-from pushops.cli.context import actor, opened, run_named
+from pushops.cli.context import actor, given, opened, run_named
 from pushops.cli.dumping import dump_
 from pushops.cli.erasing import erase, export, hold, release
 from pushops.cli.exits import DOCUMENTED
@@ -20,8 +19,6 @@ from pushops.subscriptions.store.reading import Subscription
 from pushops.subscriptions.undoing import Undone
 
 app = typer.Typer(no_args_is_help=True)
-
-STDIN: Final = "-"
 
 
 def a_time(text: str) -> datetime:
@@ -53,7 +50,7 @@ def show(
     json_: Json = False,
 ) -> None:
     """One subscription: state, owner, times, evidence, and why it ended."""
-    text = sys.stdin.readline().strip() if which == STDIN else which
+    text = given(which)
     with opened() as rt:
         found = _find(rt, text)
     if json_:
