@@ -6,6 +6,21 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from pushops.db import Tx
+from pushops.sweeps.sql import literal
+
+_ENDPOINTS: Final = "endpoint_hash = ANY (%(hashes)s::bytea[])"
+_THEIRS: Final = _ENDPOINTS + " OR user_id = %(user)s::text"
+_GONE: Final = """
+WITH gone AS (
+  DELETE FROM {schema}.{table} WHERE ({key}) IN (
+    SELECT {key} FROM {schema}.{table} WHERE {where} LIMIT %(limit)s::integer)
+  RETURNING 1)
+SELECT count(*)::integer FROM gone"""
+
+
+def _gone(table: str, key: str, where: str) -> LiteralString:
+    return literal(_GONE.replace("{table}", table).replace("{key}", key).replace("{where}", where))
+
 
 # The trail goes; that somebody came and went on these days stays, under a hash of nothing, until the trail's own purge.
 PERIODS: Final[LiteralString] = """
@@ -41,45 +56,13 @@ SELECT EXISTS (SELECT FROM {schema}.push_dlq
                 WHERE (endpoint_hash = ANY (%(hashes)s::bytea[]) OR owner = %(user)s::text)
                   AND replay_state = 'claimed')"""
 
-EVIDENCE: Final[LiteralString] = """
-WITH gone AS (
-  DELETE FROM {schema}.push_evidence WHERE evidence_id IN (
-    SELECT evidence_id FROM {schema}.push_evidence
-     WHERE endpoint_hash = ANY (%(hashes)s::bytea[]) LIMIT %(limit)s::integer)
-  RETURNING 1)
-SELECT count(*)::integer FROM gone"""
+EVIDENCE: Final[LiteralString] = _gone("push_evidence", "evidence_id", _ENDPOINTS)
+THROTTLES: Final[LiteralString] = _gone("push_throttle", "endpoint_hash", _ENDPOINTS)
+AUDIT: Final[LiteralString] = _gone("audit", "audit_id", _THEIRS)
 
-THROTTLES: Final[LiteralString] = """
-WITH gone AS (
-  DELETE FROM {schema}.push_throttle WHERE endpoint_hash IN (
-    SELECT endpoint_hash FROM {schema}.push_throttle
-     WHERE endpoint_hash = ANY (%(hashes)s::bytea[]) LIMIT %(limit)s::integer)
-  RETURNING 1)
-SELECT count(*)::integer FROM gone"""
+STAGED: Final[LiteralString] = _gone("import_staging", "import_id, ordinal", _THEIRS)
 
-AUDIT: Final[LiteralString] = """
-WITH gone AS (
-  DELETE FROM {schema}.audit WHERE audit_id IN (
-    SELECT audit_id FROM {schema}.audit
-     WHERE endpoint_hash = ANY (%(hashes)s::bytea[]) OR user_id = %(user)s::text LIMIT %(limit)s::integer)
-  RETURNING 1)
-SELECT count(*)::integer FROM gone"""
-
-STAGED: Final[LiteralString] = """
-WITH gone AS (
-  DELETE FROM {schema}.import_staging WHERE (import_id, ordinal) IN (
-    SELECT import_id, ordinal FROM {schema}.import_staging
-     WHERE endpoint_hash = ANY (%(hashes)s::bytea[]) OR user_id = %(user)s::text LIMIT %(limit)s::integer)
-  RETURNING 1)
-SELECT count(*)::integer FROM gone"""
-
-QUARANTINE: Final[LiteralString] = """
-WITH gone AS (
-  DELETE FROM {schema}.sweep_quarantine WHERE quarantine_id IN (
-    SELECT quarantine_id FROM {schema}.sweep_quarantine
-     WHERE identity = ANY (%(names)s::text[]) LIMIT %(limit)s::integer)
-  RETURNING 1)
-SELECT count(*)::integer FROM gone"""
+QUARANTINE: Final[LiteralString] = _gone("sweep_quarantine", "quarantine_id", "identity = ANY (%(names)s::text[])")
 
 # Counted as hard deletion counts them, so that totals stay what they were.
 SUBSCRIPTIONS: Final[LiteralString] = """
