@@ -16,7 +16,6 @@ from pushops.db import Database
 from pushops.db.transaction import render
 from pushops.deadletters.replay.draining import DRAIN
 from pushops.deadletters.store import replaying
-from pushops.erasure.sweeping import APPLY_ERASURES
 from pushops.retention import store as retention_store
 from pushops.retention.own import archiving
 from pushops.retention.policies import SWEEPS
@@ -24,7 +23,7 @@ from pushops.rolling import store as rolling_store
 from pushops.rolling.resealing import RESEAL_AUTH
 from pushops.sweeps import sql
 from pushops.sweeps.sql import Held, HeldPage
-from pushops.sweeps.sweep import Walk
+from pushops.sweeps.sweep import Sweep, Walk
 
 # Public constants are whole statements; private ones are pieces of them. What EXPLAIN refuses stands here.
 UTILITY: Final = {
@@ -60,38 +59,21 @@ def sweep_statements() -> Iterator[Named]:
             yield f"{sweep.name}.{walk}.middle", sql.middle(sweep, walk, clause)
 
 
-def replay_statements() -> Iterator[Named]:
-    """What a drain runs on the letters of a page."""
-    clause = sql.page_clause(DRAIN, Walk.INDEX, has_lo=True, held=Held(["x"]))
-    yield "replaying.sift", replaying.sifting(clause)
-    yield f"{DRAIN.name}.page_ends", sql.page_ends(DRAIN, has_cursor=True)
-    yield f"{DRAIN.name}.eligible", sql.eligible(DRAIN)
-    yield f"{DRAIN.name}.middle", sql.middle(DRAIN, Walk.INDEX, clause)
+def acting_statements() -> Iterator[Named]:
+    """Whatever the engine runs for each sweep that acts, and what these read of a page."""
+    for sweep in (sweep for sweep in SWEEPS.values() if sweep.acting):
+        yield f"{sweep.name}.page_ends", sql.page_ends(sweep, has_cursor=True)
+        yield f"{sweep.name}.eligible", sql.eligible(sweep)
+        yield f"{sweep.name}.middle", sql.middle(sweep, Walk.INDEX, clause_of(sweep))
+    yield "replaying.sift", replaying.sifting(clause_of(DRAIN))
+    yield "rolling.taking", rolling_store.taking(clause_of(RESEAL_AUTH))
 
 
-def reseal_statements() -> Iterator[Named]:
-    """What a roll of the seal keys runs on the rows of a page."""
-    clause = sql.page_clause(RESEAL_AUTH, Walk.INDEX, has_lo=True, held=Held(["x"]))
-    yield "rolling.taking", rolling_store.taking(clause)
-    yield f"{RESEAL_AUTH.name}.page_ends", sql.page_ends(RESEAL_AUTH, has_cursor=True)
-    yield f"{RESEAL_AUTH.name}.eligible", sql.eligible(RESEAL_AUTH)
-    yield f"{RESEAL_AUTH.name}.middle", sql.middle(RESEAL_AUTH, Walk.INDEX, clause)
+def clause_of(sweep: Sweep) -> str:
+    return sql.page_clause(sweep, Walk.INDEX, has_lo=True, held=Held(["x"]))
 
 
-def erasure_statements() -> Iterator[Named]:
-    """What the sweep of erasures runs on requests."""
-    clause = sql.page_clause(APPLY_ERASURES, Walk.INDEX, has_lo=True, held=Held(["x"]))
-    yield f"{APPLY_ERASURES.name}.page_ends", sql.page_ends(APPLY_ERASURES, has_cursor=True)
-    yield f"{APPLY_ERASURES.name}.eligible", sql.eligible(APPLY_ERASURES)
-    yield f"{APPLY_ERASURES.name}.middle", sql.middle(APPLY_ERASURES, Walk.INDEX, clause)
-
-
-RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [
-    erasure_statements,
-    sweep_statements,
-    replay_statements,
-    reseal_statements,
-]
+RENDERED: Final[list[Callable[[], Iterator[Named]]]] = [sweep_statements, acting_statements]
 
 
 def modules() -> Iterator[ModuleType]:
